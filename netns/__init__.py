@@ -1,0 +1,1 @@
+"""Leased networks. This package decides nothing about policy and knows nothing of bubblewrap."""

@@ -1,0 +1,49 @@
+"""What this host offers for leased networks: tools and the tun device, each found by looking at the thing itself."""
+
+from __future__ import annotations
+
+import os
+
+from stockade.policies.capability import Capability
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TUN = "/dev/net/tun"
+TOOLS = {
+    "slirp4netns": ("slirp4netns", "connects a leased network to the outside"),
+    "nftables": ("nft", "enforces the allowlist on packets"),
+    "nsenter": ("nsenter", "enters a leased network"),
+}
+PACKAGES = {"nsenter": "util-linux"}
+
+
+def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ...]:
+    """One capability a tool. ``find`` gives the path of a helper, or None."""
+    found = []
+    for name, (program, use) in TOOLS.items():
+        path = find(program)
+        if path is None:
+            package = PACKAGES.get(name, name)
+            found.append(Capability(name, "missing", f"{program} is not installed: it {use}", f"Install the package {package}."))
+        else:
+            found.append(Capability(name, "ok", path))
+    return (*found, tun_capability())
+
+
+def tun_capability() -> Capability:
+    """Whether this user can open /dev/net/tun for reading and writing."""
+    if not os.path.exists(TUN):
+        return Capability("tun", "missing", f"{TUN} does not exist", "Load the module: modprobe tun (in a container: --device /dev/net/tun).")
+    try:
+        os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        mode = os.stat(TUN).st_mode & 0o777
+        return Capability(
+            "tun",
+            "disabled",
+            f"{TUN} can't be opened (mode {mode:04o}): {(error.strerror or '').lower()}",
+            f"Distributions ship it with mode 0666: chmod 0666 {TUN} (as root).",
+        )
+    return Capability("tun", "ok", f"{TUN} can be opened")

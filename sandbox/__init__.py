@@ -1,0 +1,1 @@
+"""Turn a policy and a command into a confined process and an honest verdict."""

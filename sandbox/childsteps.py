@@ -1,0 +1,204 @@
+"""What a forked child of the keeper does before it becomes bwrap or the program: a flat list of steps.
+
+Runs single-threaded between fork and exec. Each step may raise OSError; the first one that does is reported
+with its name on the error pipe, and nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import marshal
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+CLONE_NEWNS = 0x00020000
+MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 0x1000, 0x4000, 0x40000, 0x2, 0x4
+KEYCTL_JOIN_SESSION_KEYRING = 1
+KEYCTL_NUMBER = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "armv7l": 311, "i686": 288, "ppc64le": 271, "s390x": 280}
+CAPABILITY_VERSION_3 = 0x20080522
+HIGH = 400
+"""Descriptors are parked here and above while they are moved to the numbers the argv speaks of."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(result: int, what: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)
+
+
+def become_subreaper() -> None:
+    call(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def become(job: dict[str, Any], fds: list[int], error_write: int) -> None:
+    """Perform every step, then execute. Returns only after a failure, which was reported."""
+    error_write = fcntl.fcntl(error_write, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    for name, step in STEPS:
+        try:
+            step(job, fds)
+        except OSError as error:
+            detail = os.fsdecode(error.filename) if isinstance(error.filename, bytes | str) else ""
+            os.write(error_write, marshal.dumps((name, error.errno or errno.EIO, detail)))
+            return
+
+
+def own_session(job: dict[str, Any], fds: list[int]) -> None:
+    os.setsid()
+    call(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def empty_keyring(job: dict[str, Any], fds: list[int]) -> None:
+    """Kernel keyrings are not namespaced: without this the caller's session keyring can be read inside."""
+    number = KEYCTL_NUMBER.get(os.uname().machine)
+    if job["confined"] and number is not None:
+        libc.syscall(number, KEYCTL_JOIN_SESSION_KEYRING, None)
+
+
+def stage_sources(job: dict[str, Any], fds: list[int]) -> None:
+    """Bring sources below directories that an unprivileged uid can't enter to a place that it can.
+
+    Root only, in a mount namespace of this child. bwrap resolves a source by path even when it is given as
+    a descriptor, under the uid it runs as.
+    """
+    if not job["staged"]:
+        return
+    call(libc.unshare(CLONE_NEWNS), "unshare")
+    mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
+    stage = os.fsencode(job["stage"])
+    mount(b"stage", stage, b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=64k")
+    for name, index, is_directory in job["staged"]:
+        place = stage + b"/" + os.fsencode(name)
+        if is_directory:
+            os.mkdir(place, 0o755)
+        else:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
+        bind_same(fds[index], place)
+
+
+def bind_same(fd: int, place: bytes) -> None:
+    """Bind what ``fd`` was opened on. It belongs to the old mount namespace, so it is opened anew and compared."""
+    path = os.readlink(b"/proc/self/fd/%d" % fd)
+    again = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not os.path.samestat(os.fstat(fd), os.fstat(again)):
+            raise OSError(errno.ESTALE, "it was replaced", path)
+        mount(b"/proc/self/fd/%d" % again, place, b"", MS_BIND | MS_REC)
+    finally:
+        os.close(again)
+
+
+def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes = b"") -> None:
+    call(libc.mount(source, target, kind, ctypes.c_ulong(flags), options), os.fsdecode(target))
+
+
+def move_descriptors(job: dict[str, Any], fds: list[int]) -> None:
+    """Put each descriptor at the number the argv speaks of, and close everything else."""
+    parked = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH) for fd in fds]
+    wanted = job["numbers"]
+    for fd, number in zip(parked, wanted, strict=True):
+        if number is not None:
+            os.dup2(fd, number, inheritable=True)
+    close_others({number for number in wanted if number is not None}, HIGH)
+
+
+def close_others(keep: set[int], end: int) -> None:
+    """Close every descriptor below ``end`` but those to keep."""
+    low = 0
+    for number in [*sorted(keep), end]:
+        if low < number:  # an empty range would reach the kernel as "up to the last one"
+            os.closerange(low, number)
+        low = number + 1
+
+
+def reset_signals(job: dict[str, Any], fds: list[int]) -> None:
+    """An ignored SIGCHLD hangs bwrap below 0.11.1; ignored SIGPIPE and SIGINT would reach the program."""
+    for number in range(1, signal.NSIG):
+        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not signal.SIG_DFL:
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except (OSError, ValueError):
+                pass  # reserved by libc
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def set_limits(job: dict[str, Any], fds: list[int]) -> None:
+    if not job["limits"]:
+        return
+    import resource
+
+    for number, value in job["limits"]:
+        _soft, hard = resource.getrlimit(number)
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (most, most))
+
+
+def drop_privileges(job: dict[str, Any], fds: list[int]) -> None:
+    if job["credentials"] is not None:
+        take_credentials(*job["credentials"])
+        # The death signal is cleared when credentials change.
+        call(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    elif job["confined"]:
+        # bwrap refuses to start with ambient capabilities of an ordinary user.
+        libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+        if os.geteuid() != 0:
+            clear_capabilities()
+
+
+def take_credentials(uid: int, gid: int) -> None:
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def clear_capabilities() -> None:
+    """Empty the effective, permitted and inheritable sets of a process that is not root."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    call(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+def enter_directory(job: dict[str, Any], fds: list[int]) -> None:
+    os.chdir(job["cwd"])
+
+
+def take_terminal(job: dict[str, Any], fds: list[int]) -> None:
+    """Unconfined runs only: inside a box the program takes the terminal for itself."""
+    if job["terminal"] is not None:
+        import termios
+
+        fcntl.ioctl(job["terminal"], termios.TIOCSCTTY, 0)
+
+
+def execute(job: dict[str, Any], fds: list[int]) -> None:
+    program = job["program"]
+    if b"/" in program:
+        os.execve(program, job["argv"], job["env"])  # noqa: S606  (no shell is wanted)
+    os.execvpe(program, job["argv"], job["env"])  # noqa: S606
+
+
+STEPS: tuple[tuple[str, Callable[[dict[str, Any], list[int]], None]], ...] = (
+    ("session", own_session),
+    ("keyring", empty_keyring),
+    ("stage", stage_sources),
+    ("descriptors", move_descriptors),
+    ("terminal", take_terminal),
+    ("signals", reset_signals),
+    ("limits", set_limits),
+    ("credentials", drop_privileges),
+    ("directory", enter_directory),
+    ("execute", execute),
+)
+"""In this order: staging needs root and the original descriptors; limits may need root; the directory is
+entered with the rights of the run."""

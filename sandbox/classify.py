@@ -1,0 +1,192 @@
+"""From evidence to an outcome (pure). Rules are tried in order; each has a name, and the first that fits decides.
+
+A failure of the runner outranks everything: what never ran was not denied. No rule reads what the program
+printed. ``exit_code`` of bwrap's status record exists only when the program was really executed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+from stockade.policies.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stockade.sandbox.program import Diagnosis
+    from stockade.sandbox.supervise import Evidence
+
+OUTCOMES = ("exited", "signalled", "timed_out", "stopped", "lost", "runner_failed", "not_executed")
+
+
+class Outcome(Record):
+    """What happened. ``rule`` names the rule that decided, for reviewers and tests."""
+
+    outcome: str
+    exit_code: int | None
+    signal: int | None
+    returncode: int
+    """What ``stockade run`` exits with."""
+    reason: str
+    started: bool
+    """Whether the program was executed; also true for ``lost``, when nobody can know."""
+    rule: str
+
+
+class Case(Record):
+    """Everything the rules may look at."""
+
+    evidence: Evidence
+    confined: bool
+    diagnosis: Diagnosis
+    """Why the program could not be executed, as looked up before the start (code 0: no reason was found)."""
+    message: str
+    """What bwrap printed, quoted in the reason and never interpreted."""
+    timeout: float | None
+
+
+def classify(case: Case) -> Outcome:
+    """The outcome of a run."""
+    for rule in RULES:
+        outcome = rule(case)
+        if outcome is not None:
+            return outcome
+    raise AssertionError("the last rule always fits")
+
+
+def failed(reason: str, rule: str) -> Outcome:
+    return Outcome("runner_failed", None, None, 125, reason, started=False, rule=rule)
+
+
+def keeper_lost(case: Case) -> Outcome | None:
+    evidence = case.evidence
+    if not evidence.keeper_lost:
+        return None
+    if not evidence.released:
+        return failed("the keeper of the sandbox ended before the program was started", "keeper_lost")
+    return Outcome(
+        "lost", None, None, 125, "the keeper of the sandbox ended during the run", started=True, rule="keeper_lost"
+    )
+
+
+def step_failed(case: Case) -> Outcome | None:
+    """A step between fork and exec failed. Unconfined, the last step executes the program itself."""
+    evidence = case.evidence
+    if not evidence.failed_step:
+        return None
+    cause = os.strerror(evidence.failed_errno).lower()
+    if evidence.failed_step == "execute" and not case.confined:
+        code = 127 if evidence.failed_errno in (errno.ENOENT, errno.ENOTDIR) else 126
+        return not_executed(code, f"could not execute the program: {cause}", "step_failed")
+    about = f" ({evidence.failed_detail})" if evidence.failed_detail else ""
+    return failed(f"could not start the sandbox: step {evidence.failed_step!r} failed{about}: {cause}", "step_failed")
+
+
+def gate_kept_shut(case: Case) -> Outcome | None:
+    if not case.evidence.gate_failure:
+        return None
+    return failed(f"the program was not let go: {case.evidence.gate_failure}", "gate_kept_shut")
+
+
+def deadline_passed(case: Case) -> Outcome | None:
+    """Only when the deadline ended it: a program that had ended by itself keeps its own outcome."""
+    evidence = case.evidence
+    if not evidence.deadline_passed:
+        return None
+    started = evidence.released
+    about = "" if started else " before the program was started"
+    reason = f"stopped after {case.timeout:g} s{about}" if case.timeout is not None else f"stopped at its deadline{about}"
+    return Outcome("timed_out", None, None, 124, reason, started=started, rule="deadline_passed")
+
+
+def stopped(case: Case) -> Outcome | None:
+    evidence = case.evidence
+    number = evidence.stop_signal
+    if not number:
+        return None
+    code = evidence.exit_code if not evidence.killed else None
+    returncode = code if code is not None else 128 + number
+    reason = f"stopped by {signal_name(number)}" + (", then killed" if evidence.killed and evidence.released else "")
+    return Outcome("stopped", code, None, returncode, reason, started=evidence.released, rule="stopped")
+
+
+def executed(case: Case) -> Outcome | None:
+    """bwrap reports an exit code, or an unconfined program ended by itself."""
+    code = case.evidence.exit_code
+    if code is None:
+        return None
+    number = code - 128
+    if case.confined and is_signal(number):
+        reason = f"likely killed by {signal_name(number)}: exit code {code} can also be the program's own"
+        return Outcome("signalled", code, number, code, reason, started=True, rule="executed")
+    return Outcome("exited", code, None, code, f"exited with code {code}", started=True, rule="executed")
+
+
+def unconfined_signal(case: Case) -> Outcome | None:
+    status = case.evidence.wait_status
+    if case.confined or status is None or not os.WIFSIGNALED(status):
+        return None
+    number = os.WTERMSIG(status)
+    reason = f"killed by {signal_name(number)}"
+    return Outcome("signalled", 128 + number, number, 128 + number, reason, started=True, rule="unconfined_signal")
+
+
+def monitor_died(case: Case) -> Outcome | None:
+    """bwrap's monitor was killed, and not by us."""
+    status = case.evidence.wait_status
+    if status is None or not os.WIFSIGNALED(status):
+        return None
+    number = os.WTERMSIG(status)
+    if not case.evidence.released:
+        return failed(f"bubblewrap was killed by {signal_name(number)} before the program was started", "monitor_died")
+    reason = f"bubblewrap was killed by {signal_name(number)}; the program may have run"
+    return Outcome("lost", None, None, 125, reason, started=True, rule="monitor_died")
+
+
+def program_not_executable(case: Case) -> Outcome | None:
+    """Set-up went through, nothing was executed, and the lookup before the start says why."""
+    if case.diagnosis.code == 0 or not case.evidence.released:
+        return None
+    return not_executed(case.diagnosis.code, case.diagnosis.reason, "program_not_executable")
+
+
+def never_executed(case: Case) -> Outcome:
+    """bwrap ended by itself without an exit code: the program never ran, whatever bwrap's own code was."""
+    said = f": {case.message}" if case.message else ", without a word"
+    status = case.evidence.wait_status
+    if status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+        return failed(f"bubblewrap ended with code 0 and did not run the program{said}", "never_executed")
+    return failed(f"bubblewrap could not set up the sandbox{said}", "never_executed")
+
+
+def not_executed(code: int, reason: str, rule: str) -> Outcome:
+    return Outcome("not_executed", code, None, code, reason, started=False, rule=rule)
+
+
+def is_signal(number: int) -> bool:
+    return 0 < number < signal.NSIG and number != 127
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+RULES: tuple[Callable[[Case], Outcome | None], ...] = (
+    keeper_lost,
+    step_failed,
+    gate_kept_shut,
+    deadline_passed,
+    stopped,
+    executed,
+    unconfined_signal,
+    monitor_died,
+    program_not_executable,
+    never_executed,
+)
+"""Tried in this order. Deadline and stop come before the exit code, since ending the program is what made it."""

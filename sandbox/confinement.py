@@ -1,0 +1,56 @@
+"""Put a policy in force for a request: survey, plan, filter, start. Shared by runs and by the probe."""
+
+from __future__ import annotations
+
+from stockade.policies.record import Record
+from stockade.sandbox import launch, seccomp, state
+from stockade.sandbox.plan import Plan, check_visible, make_plan
+from stockade.sandbox.survey import identify, survey
+from stockade.sandbox.tree import HostTree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from stockade.policies.resolved import Resolved
+    from stockade.sandbox.bwrap import Bwrap
+    from stockade.sandbox.request import Request
+    from stockade.sandbox.survey import Identity
+
+
+class Confinement(Record):
+    """A planned confined start: the plan, the binary, the compiled filter (empty: none)."""
+
+    plan: Plan
+    bwrap: Bwrap
+    filter_program: bytes
+    identity: Identity
+
+    def job(self, into: launch.Launch) -> dict[str, Any]:
+        """The keeper's job; descriptors are opened and added to ``into``."""
+        return launch.confined_job(
+            self.plan,
+            self.bwrap.path,
+            into,
+            filter_program=self.filter_program,
+            by_descriptor=self.bwrap.has("--bind-fd") and self.bwrap.has("--ro-bind-fd"),
+        )
+
+    @property
+    def process_limit(self) -> int | None:
+        return dict(self.plan.limits).get("NPROC")
+
+
+def prepare(
+    policy: Resolved, request: Request, bwrap: Bwrap, *, fresh_proc: bool = True, use_filter: bool = True
+) -> Confinement:
+    """Plan a confined start. Raises StockadeError where the policy can't be put in force.
+
+    ``fresh_proc`` and ``use_filter`` are False on hosts that can't give them; the caller says so in the result.
+    """
+    identity = identify(policy, request.cwd)
+    facts = survey(policy, request, bwrap, identity, fresh_proc=fresh_proc)
+    plan = make_plan(policy, request, facts, HostTree())
+    check_visible(plan, plan.cwd)
+    program = seccomp.load_filter(policy.syscalls, state.cache_dir()) if use_filter else b""
+    return Confinement(plan, bwrap, program, identity)

@@ -1,0 +1,174 @@
+"""Run a job to its end: wire its streams, start it under a keeper, supervise it, hand back the evidence."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from stockade.policies.record import Record
+from stockade.sandbox import argv as lines
+from stockade.sandbox.launch import Launch, begin
+from stockade.sandbox.streams import Capture, Feed, Relay
+from stockade.sandbox.supervise import Evidence, Supervisor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from stockade.sandbox.streams import Stream
+    from stockade.sandbox.supervise import Stopper
+    from stockade.sandbox.terminal import Terminal
+
+    Job = Callable[[Launch], dict[str, Any]]
+
+
+class Io(Record):
+    """Where the three streams go. ``stdin``: bytes to feed, a descriptor to hand on, or None for nothing."""
+
+    stdin: bytes | int | None = None
+    capture: bool = True
+    cap: int | None = None
+    """Bytes kept of each stream."""
+    terminal: bool = False
+    """Give the program a terminal of its own where the caller's streams are one."""
+
+
+class Finished(Record):
+    """The evidence and the captured streams (None where they were passed through)."""
+
+    evidence: Evidence
+    stdout: Capture | None
+    stderr: Capture | None
+    duration: float
+
+
+class Wiring:
+    """The streams of one run: what the child gets, and what the supervisor polls."""
+
+    def __init__(self, io: Io, launch: Launch) -> None:
+        self.io, self.launch = io, launch
+        self.streams: list[Stream] = []
+        self.captured: dict[int, Capture] = {}
+        self.terminal: Terminal | None = None
+
+    def connect(self) -> None:
+        if self.io.terminal:
+            self._open_terminal()
+        self._stdin()
+        for number in (1, 2):
+            self._output(number)
+
+    def _open_terminal(self) -> None:
+        """One pair for all of the caller's streams that are a terminal."""
+        from stockade.sandbox.terminal import Terminal
+
+        outer = next((fd for fd in (1, 2) if os.isatty(fd)), None)
+        if outer is None:
+            outer = 0
+        keys = 0 if self.io.stdin == 0 and os.isatty(0) else None
+        self.terminal = Terminal(keys, outer)
+        self.terminal.__enter__()
+
+    def _stdin(self) -> None:
+        source = self.io.stdin
+        if source is None:
+            self.launch.give(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
+        elif isinstance(source, bytes):
+            read, write = os.pipe()
+            self.launch.give(read, 0)
+            self.streams.append(Feed(write, source))
+        elif self.terminal is not None and os.isatty(source):
+            self.launch.give(self.terminal.slave, 0, owned=False)
+        elif may_not_pass(source):
+            read, write = os.pipe()
+            self.launch.give(read, 0)
+            self.streams.append(Relay(source, write, ours=write))
+        else:
+            self.launch.give(os.dup(source), 0)
+
+    def _output(self, number: int) -> None:
+        if self.io.capture:
+            read, write = os.pipe()
+            self.launch.give(write, number)
+            self.captured[number] = Capture(read, self.io.cap)
+            self.streams.append(self.captured[number])
+        elif self.terminal is not None and os.isatty(number):
+            self.launch.give(self.terminal.slave, number, owned=False)
+        elif may_not_pass(number):
+            read, write = os.pipe()
+            self.launch.give(write, number)
+            self.streams.append(Relay(read, number, ours=read))
+        else:
+            self.launch.give(os.dup(number), number)
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.finish()
+        if self.terminal is not None:
+            self.terminal.drain(0.5)
+            self.terminal.__exit__(None, None, None)
+
+
+def may_not_pass(fd: int) -> bool:
+    """A socket would carry data out of the box; a terminal could be read, and set, through any of its descriptors."""
+    return stat.S_ISSOCK(os.fstat(fd).st_mode) or os.isatty(fd)
+
+
+def execute(
+    make_job: Job,
+    io: Io,
+    *,
+    confined: bool,
+    deadline: float | None = None,
+    stopper: Stopper | None = None,
+    process_limit: int | None = None,
+    fork: bool = False,
+) -> Finished:
+    """Run one job. Returns when nothing of it is left. ``deadline`` is a time of ``time.monotonic``."""
+    began = time.monotonic()
+    launch = Launch()
+    wiring = Wiring(io, launch)
+    status = gate = -1
+    try:
+        if confined:
+            status, gate = give_pipes(launch)
+        wiring.connect()
+        job = make_job(launch)
+        orders, events = begin(job, launch, fork=fork)
+    except BaseException:
+        for fd in (status, gate):
+            if fd >= 0:
+                os.close(fd)
+        launch.close()
+        wiring.close()
+        raise
+    launch.close()
+    if wiring.terminal is not None:
+        wiring.terminal.release_slave()
+    try:
+        evidence = Supervisor(
+            orders=orders,
+            events=events,
+            status=status,
+            gate=gate,
+            streams=wiring.streams,
+            terminal=wiring.terminal,
+            stopper=stopper,
+            deadline=deadline,
+            process_limit=process_limit,
+        ).watch()
+    finally:
+        wiring.close()
+    return Finished(evidence, wiring.captured.get(1), wiring.captured.get(2), time.monotonic() - began)
+
+
+def give_pipes(launch: Launch) -> tuple[int, int]:
+    """Status and gate pipes: the child's ends go into ``launch``, ours are returned."""
+    status, status_write = os.pipe()
+    launch.give(status_write, lines.STATUS_FD)
+    gate_read, gate = os.pipe()
+    launch.give(gate_read, lines.BLOCK_FD)
+    launch.give(gate, lines.SYNC_FD, owned=False)
+    return status, gate

@@ -1,0 +1,339 @@
+"""The keeper: a small single-threaded process that starts confined programs and outlives its supervisor.
+
+Theory of operation
+    supervisor   runs the policy, reads status and streams, decides. May be killed at any moment.
+    keeper       this file. Child subreaper. Holds nothing of the caller's: no descriptors, no environment.
+    child        forked per run by the keeper; performs ``STEPS`` in order, then becomes bwrap (or the program).
+
+    orders       supervisor -> keeper, one pipe per run. Its end means that nobody waits for the run.
+    events       keeper -> supervisor, one pipe per run: failed | started, then ended.
+    error pipe   child -> keeper, closed by a successful exec; a failed step writes what failed.
+    control      stand-alone form only: a socket that brings jobs with their descriptors.
+
+It exists because bwrap's --die-with-parent takes effect late: a supervisor killed in the first milliseconds
+leaves the box running, or stuck for ever. The keeper watches the supervisor by pidfd, kills what is left as
+its reaper, and removes what the run put on the host. It decides nothing and knows nothing of policies.
+The command line forks its keeper; a library call shares one stand-alone keeper per process, since forking
+a caller with threads is not safe.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import select
+import signal
+
+from stockade.sandbox import childsteps, stubs
+from stockade.sandbox.messages import receive, receive_job, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import resource
+    import socket
+    from typing import Any
+
+EXEC_FAILED = 255
+
+
+class Run:
+    """One started program: its pipes, its first process and what it left on the host."""
+
+    def __init__(self, orders: int, events: int, job: dict[str, Any]) -> None:
+        self.orders = orders
+        self.events = events
+        self.confined: bool = job["confined"]
+        self.credentials: tuple[int, int] | None = job["credentials"]
+        self.pid = 0
+        self.pidfd = -1
+        self.box = 0
+        self.held: list[stubs.Stub] = []
+
+
+class Keeper:
+    """The loop: runs by their order pipe, first processes by pidfd."""
+
+    def __init__(self, supervisor: int) -> None:
+        self.supervisor = supervisor
+        self.control: socket.socket | None = None
+        self.runs: dict[int, Run] = {}
+        self.exits: dict[int, Run] = {}
+        self.poll = select.poll()
+        self.poll.register(supervisor, select.POLLIN)
+
+    def listen(self, control: socket.socket) -> None:
+        self.control = control
+        self.poll.register(control, select.POLLIN)
+
+    def loop(self) -> None:
+        """Until the supervisor is gone and every run was ended and cleared away."""
+        while self.runs or self.control is not None:
+            for fd, _events in self.poll.poll():
+                if fd == self.supervisor:
+                    self.end_everything()
+                    return
+                if self.control is not None and fd == self.control.fileno():
+                    self.accept(self.control)
+                elif fd in self.exits:
+                    self.finish(self.exits[fd])
+                elif fd in self.runs:
+                    self.hear(self.runs[fd])
+
+    def accept(self, control: socket.socket) -> None:
+        """A new run, with its two pipes as the first descriptors."""
+        message = receive_job(control)
+        if message is None:
+            self.poll.unregister(control)
+            control.close()
+            self.control = None
+            return
+        job, (orders, events, *fds) = message
+        self.start(job, fds, orders, events)
+
+    def hear(self, run: Run) -> None:
+        """One order of a run's supervisor."""
+        order = receive(run.orders)
+        if order is None:
+            self.abandon(run)
+        elif order["kind"] == "box":
+            run.box = order["pid"]
+        elif order["kind"] == "kill":
+            if run.pid:
+                kill_session(run.pid, confined=run.confined)
+        elif order["kind"] == "limit":
+            self.answer(run, {"kind": "limit", "errno": limit(order, run.credentials)})
+
+    def start(self, job: dict[str, Any], fds: list[int], orders: int, events: int) -> None:
+        run = Run(orders, events, job)
+        self.runs[orders] = run
+        self.poll.register(orders, select.POLLIN)
+        try:
+            run.held = [stubs.hold(path) for path in job["stubs"]]
+            pid, failure = fork_child(job, fds)
+        except OSError as error:
+            pid, failure = 0, ("prepare", error.errno or errno.EIO, os.fsdecode(error.filename or ""))
+        for fd in fds:
+            os.close(fd)
+        if failure is not None:
+            self.release(run)
+            self.answer(run, {"kind": "failed", "step": failure[0], "errno": failure[1], "detail": failure[2]})
+            return
+        run.pid, run.pidfd = pid, os.pidfd_open(pid)
+        self.exits[run.pidfd] = run
+        self.poll.register(run.pidfd, select.POLLIN)
+        self.answer(run, {"kind": "started", "pid": pid})
+
+    def finish(self, run: Run) -> None:
+        """The first process ended: clear away its box, confirm that it is gone, then report."""
+        status, cpu, peak = self.reap(run)
+        self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak})
+
+    def reap(self, run: Run) -> tuple[int, float, int]:
+        """Wait for a run's first process and, when it was confined, for every process of its box.
+
+        Returns wait status, processor seconds and the largest resident size in bytes.
+        """
+        self.poll.unregister(run.pidfd)
+        del self.exits[run.pidfd]
+        os.close(run.pidfd)
+        _pid, status, usage = os.wait4(run.pid, 0)
+        run.pid = 0
+        # The monitor's own figures include this Python before its exec: the box's are the program's.
+        used = (self.kill_boxes(run.box) if run.confined else []) or [usage]
+        self.release(run)
+        self.collect()
+        # ru_maxrss is in KiB (getrusage(2)).
+        return status, sum(each.ru_utime + each.ru_stime for each in used), max(each.ru_maxrss for each in used) * 1024
+
+    def kill_boxes(self, box: int) -> list[resource.struct_rusage]:
+        """Kill orphaned boxes: bwrap's pid 1 becomes our child when its monitor ends before it.
+
+        ``box`` is 0 when the run ended before it was known; then any orphan that is the first process of
+        a pid namespace is one.
+        """
+        known = {run.pid for run in self.runs.values()}
+        used = []
+        for pid in children():
+            if pid not in known and (pid == box or (box == 0 and starts_namespace(pid))):
+                os.kill(pid, signal.SIGKILL)
+                used.append(os.wait4(pid, 0)[2])
+        return used
+
+    def collect(self) -> None:
+        """Reap adopted processes that have ended by themselves; first processes are waited for by pid."""
+        known = {run.pid for run in self.runs.values()}
+        for pid in children():
+            if pid not in known:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    pass
+
+    def abandon(self, run: Run) -> None:
+        """Nobody waits for this run: end it, clear it away, forget it."""
+        self.poll.unregister(run.orders)
+        del self.runs[run.orders]
+        os.close(run.orders)
+        if run.pid:
+            kill_session(run.pid, confined=run.confined)
+            self.reap(run)
+        self.release(run)
+        os.close(run.events)
+
+    def end_everything(self) -> None:
+        for run in list(self.runs.values()):
+            self.abandon(run)
+
+    def release(self, run: Run) -> None:
+        for stub in run.held:
+            stubs.release(stub)
+        run.held = []
+
+    def answer(self, run: Run, message: dict[str, Any]) -> None:
+        try:
+            send(run.events, message)
+        except OSError:
+            pass  # the supervisor went away meanwhile: its pidfd or the closed pipe says so next
+
+
+def fork_child(job: dict[str, Any], fds: list[int]) -> tuple[int, tuple[str, int, str] | None]:
+    """Fork, perform the steps, exec. Returns the pid, and which step failed if one did."""
+    error_read, error_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(error_read)
+        try:
+            childsteps.become(job, fds, error_write)
+        finally:
+            os._exit(EXEC_FAILED)
+    os.close(error_write)
+    with open(error_read, "rb") as file:
+        report = file.read()
+    if not report:
+        return pid, None
+    os.waitpid(pid, 0)
+    step, code, detail = marshal.loads(report)  # noqa: S302  (written by our own child)
+    return 0, (step, code, detail)
+
+
+def limit(body: dict[str, Any], credentials: tuple[int, int] | None) -> int:
+    """Set resource limits of another process under the credentials of its run.
+
+    prlimit(2) wants equal real, effective and saved ids, or CAP_SYS_RESOURCE, which root in a container lacks.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = errno.EPERM
+        try:
+            import resource
+
+            if credentials is not None:
+                childsteps.take_credentials(*credentials)
+            for number, value in body["limits"]:
+                resource.prlimit(body["pid"], number, (value, value))
+            code = 0
+        except OSError as error:
+            code = error.errno or errno.EPERM
+        finally:
+            os._exit(code)
+    _pid, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def children() -> list[int]:
+    """Our children, adopted ones included."""
+    try:
+        with open("/proc/thread-self/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        # CONFIG_PROC_CHILDREN is off
+        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == os.getpid()]
+
+
+def parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def starts_namespace(pid: int) -> bool:
+    """Whether a process is pid 1 of a pid namespace below ours."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"NSpid:"):
+                    ids = line.split()[1:]
+                    return len(ids) > 1 and ids[-1] == b"1"
+    except OSError:
+        pass
+    return False
+
+
+def kill_session(pid: int, *, confined: bool) -> None:
+    """SIGKILL a run's first process; unconfined, also the group it leads."""
+    if not confined:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def settle(keep: tuple[int, ...]) -> None:
+    """Let go of everything of the caller: terminal, session, streams, descriptors, directory, handlers."""
+    os.setsid()
+    os.chdir("/")
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd, inheritable=False)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    childsteps.close_others({0, 1, 2, *keep}, highest + 1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    childsteps.become_subreaper()
+
+
+def watch(supervisor: int) -> int:
+    """A pidfd of the supervisor, or -1 when it is gone already."""
+    try:
+        pidfd = os.pidfd_open(supervisor)
+    except ProcessLookupError:
+        return -1
+    if os.getppid() != supervisor:
+        os.close(pidfd)
+        return -1
+    return pidfd
+
+
+def serve_job(job: dict[str, Any], fds: list[int], orders: int, events: int, supervisor: int) -> None:
+    """The forked form: one run. Never returns."""
+    try:
+        settle((orders, events, *fds))
+        pidfd = watch(supervisor)
+        if pidfd >= 0:
+            keeper = Keeper(pidfd)
+            keeper.start(job, fds, orders, events)
+            keeper.loop()
+    finally:
+        os._exit(0)
+
+
+def serve_control(control_fd: int, supervisor: int) -> None:
+    """The stand-alone form: a socket that brings jobs."""
+    import socket
+
+    settle((control_fd,))
+    pidfd = watch(supervisor)
+    if pidfd >= 0:
+        os.set_inheritable(control_fd, False)
+        keeper = Keeper(pidfd)
+        keeper.listen(socket.socket(fileno=control_fd))
+        keeper.loop()

@@ -1,0 +1,111 @@
+"""What this host can really enforce, found by trying: a throwaway confined run that must show both sides.
+
+A permitted write has to work and a forbidden one has to be refused, in the same run, and the host is looked
+at afterwards. Nothing is concluded from versions or from messages.
+"""
+
+from __future__ import annotations
+
+import os
+
+from stockade.policies.capability import REQUIRED, WANTED, Capability
+from stockade.policies.errors import SandboxUnavailable, StockadeError
+from stockade.sandbox import bwrap as binaries
+from stockade.sandbox import hostcache
+from stockade.sandbox.host import Host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stockade.sandbox.bwrap import Bwrap
+
+BASIC = (*REQUIRED, *WANTED, "seccomp", "limits", "drop-root")
+"""What every confined run uses; a host with all of these is remembered."""
+
+_known: Host | None = None
+
+
+def known(*, leased: bool = False) -> Host:
+    """The host, as far as a run needs it: remembered where it was found able, else probed now.
+
+    ``leased`` adds the tools of leased networks. Raises nothing: what is missing is in the result.
+    """
+    global _known  # noqa: PLW0603
+    host = _known
+    if host is None:
+        host = recalled() or basic_probe()
+        _known = host if able(host) else None
+    return with_network(host) if leased else host
+
+
+def recalled() -> Host | None:
+    try:
+        return hostcache.recall(binaries.locate())
+    except (SandboxUnavailable, OSError):
+        return None
+
+
+def probe() -> Host:
+    """Try everything now, and remember nothing but success. For ``stockade doctor``."""
+    forget()
+    return with_network(basic_probe())
+
+
+def forget() -> None:
+    """A run could not be set up: what is remembered of this host no longer holds."""
+    global _known  # noqa: PLW0603
+    _known = None
+    hostcache.forget()
+
+
+def able(host: Host) -> bool:
+    return all(host.has(name) for name in BASIC)
+
+
+def with_network(host: Host) -> Host:
+    from stockade.netns import features
+
+    leased = Capability(
+        "leased-network",
+        "missing",
+        "this version of stockade has no leased networks: egress is none or nothing",
+        "Run without --allow and --record-egress.",
+    )
+    return host.replace(capabilities=(*host.capabilities, *features.tool_capabilities(binaries.find_helper), leased))
+
+
+def basic_probe() -> Host:
+    """Find the binary, then try it."""
+    try:
+        binary = binaries.inspect(binaries.locate())
+    except SandboxUnavailable as error:
+        state = "too old" if "too old" in error.message else "missing"
+        broken = Capability("bwrap", state, error.message, error.remedy)
+        rest = [Capability(name, "unknown", "not tried: there is no usable bubblewrap", error.remedy) for name in BASIC[1:]]
+        return Host((broken, *rest, overlay(None)), None)
+    from stockade.sandbox import trial
+
+    try:
+        capabilities = trial.try_everything(binary)
+    except StockadeError as error:
+        failed = Capability("user-namespaces", "unknown", error.message, error.remedy)
+        rest = [Capability(name, "unknown", "not tried", "") for name in BASIC[2:]]
+        return Host((Capability("bwrap", "ok", binary.path), failed, *rest, overlay(binary)), binary)
+    host = Host((Capability("bwrap", "ok", binary.path), *capabilities, overlay(binary)), binary)
+    if able(host):
+        hostcache.remember(host)
+    return host
+
+
+def overlay(binary: Bwrap | None) -> Capability:
+    """Overlay workspaces are not built yet, whatever the binary can do."""
+    detail = "this version of stockade has no overlay workspaces"
+    if binary is not None and not binary.has("--overlay-src"):
+        detail += ", and bubblewrap below 0.11 has no overlay mounts"
+    return Capability("overlay", "missing", detail, "Use workspace = \"read-only\" or \"read-write\".")
+
+
+def temporary() -> str:
+    """A private directory for the trial, outside of every place the box replaces by its own if possible."""
+    import tempfile
+
+    return os.path.realpath(tempfile.mkdtemp(prefix="stockade-probe-"))

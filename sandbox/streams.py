@@ -1,0 +1,173 @@
+"""The program's three streams: fed and drained without ever blocking, kept within a cap."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Stream(Protocol):
+        """What the supervisor's loop polls."""
+
+        def interest(self) -> list[tuple[int, int]]:
+            """Descriptors and poll events that it waits for now; none when it is finished."""
+
+        def handle(self, fd: int, events: int) -> None:
+            """One of them is ready."""
+
+        def finish(self) -> None:
+            """The program is gone: take what is left without waiting, and close."""
+
+
+CHUNK = 1 << 16
+PIPE_SIZE = 1 << 20
+
+
+class Capture:
+    """Reads a pipe to its end; keeps the first and the last half of ``cap`` bytes, and counts them all."""
+
+    def __init__(self, fd: int, cap: int | None) -> None:
+        self.fd = fd
+        self.total = 0
+        self._half = None if cap is None else (cap + 1) // 2
+        self._rest = 0 if cap is None else cap // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        os.set_blocking(fd, False)
+
+    def interest(self) -> list[tuple[int, int]]:
+        return [(self.fd, select.POLLIN)] if self.fd >= 0 else []
+
+    def handle(self, fd: int, events: int) -> None:
+        self._read()
+
+    def finish(self) -> None:
+        while self.fd >= 0 and self._read():
+            pass
+        self._close()
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close()
+            return False
+        self.keep(data)
+        return True
+
+    def keep(self, data: bytes) -> None:
+        """Count ``data`` and keep what the cap has room for."""
+        self.total += len(data)
+        if self._half is None:
+            self._head += data
+            return
+        room = self._half - len(self._head)
+        self._head += data[:room] if room > 0 else b""
+        self._tail += data[max(room, 0) :]
+        if len(self._tail) > self._rest + (CHUNK << 2):
+            self._trim()
+
+    def _trim(self) -> None:
+        if len(self._tail) > self._rest:
+            del self._tail[: len(self._tail) - self._rest]
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    @property
+    def data(self) -> bytes:
+        self._trim()
+        return bytes(self._head + self._tail)
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > len(self.data)
+
+
+class Feed:
+    """Writes given bytes into a pipe; a program that does not read them is no error."""
+
+    def __init__(self, fd: int, data: bytes) -> None:
+        self.fd = fd
+        self._data = memoryview(data)
+        os.set_blocking(fd, False)
+        self.handle(fd, 0)
+
+    def interest(self) -> list[tuple[int, int]]:
+        return [(self.fd, select.POLLOUT)] if self.fd >= 0 else []
+
+    def handle(self, fd: int, events: int) -> None:
+        try:
+            while self._data:
+                self._data = self._data[os.write(self.fd, self._data[:CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            pass
+        self.finish()
+
+    def finish(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Relay:
+    """Copies between a descriptor of the caller's and a pipe of the program's.
+
+    Used where the caller's own descriptor must not be handed on: a socket would carry data out of the
+    box. ``ours`` says which of the two is the pipe, and is closed at the end; the caller's never is.
+    """
+
+    def __init__(self, source: int, target: int, *, ours: int) -> None:
+        self.source = source
+        self.target = target
+        self.ours = ours
+        self._pending = b""
+        self._open = True
+
+    def interest(self) -> list[tuple[int, int]]:
+        if not self._open:
+            return []
+        return [(self.target, select.POLLOUT)] if self._pending else [(self.source, select.POLLIN)]
+
+    def handle(self, fd: int, events: int) -> None:
+        try:
+            if self._pending:
+                self._pending = self._pending[os.write(self.target, self._pending[:4096]) :]
+                return
+            self._pending = os.read(self.source, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO, errno.ECONNRESET):
+                raise
+            self._pending = b""
+        if not self._pending:
+            self._close()
+
+    def finish(self) -> None:
+        """Pass on what the program left in its pipe; nothing more is read from the caller."""
+        if self._open and self.ours == self.source:
+            os.set_blocking(self.source, False)
+            os.set_blocking(self.target, True)
+            try:
+                while self._pending or (data := os.read(self.source, CHUNK)):
+                    self._pending = self._pending or data
+                    self._pending = self._pending[os.write(self.target, self._pending) :]
+            except OSError:
+                pass
+        self._close()
+
+    def _close(self) -> None:
+        if self._open:
+            os.close(self.ours)
+            self._open = False

@@ -1,0 +1,86 @@
+"""Stand-ins for protected names that do not exist yet.
+
+A name can be kept from being created in a writable workspace only by mounting something on it, and a mount
+needs a directory to sit on. So the keeper makes an empty one and removes it when the last run that needs it
+has ended. Runs share them: each holds a shared lock, and only who gets the exclusive one removes. An odd mode
+marks ours, so that somebody's own empty directory is never taken for one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from stockade.policies.record import Record
+
+MODE = 0o1511
+ATTEMPTS = 20
+
+
+class Stub(Record):
+    """A held stand-in: its parent directory, its name there, and a descriptor that carries the lock."""
+
+    parent: int
+    name: bytes
+    fd: int
+
+
+def hold(path: bytes) -> Stub:
+    """Make the stand-in at ``path``, or share the one that is there.
+
+    The parent is opened without following a symlink in its last component. Raises OSError; EEXIST when
+    something else has come into being there.
+    """
+    head, name = os.path.split(path)
+    parent = os.open(head, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for _attempt in range(ATTEMPTS):
+            fd = make_and_lock(parent, name)
+            if fd is not None:
+                return Stub(parent, name, fd)
+        raise OSError(errno.EBUSY, "the stand-in keeps changing", path)
+    except BaseException:
+        os.close(parent)
+        raise
+
+
+def make_and_lock(parent: int, name: bytes) -> int | None:
+    """A locked descriptor of the stand-in, or None when another run removed it under us."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+        made = True
+    except FileExistsError:
+        made = False
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    except FileNotFoundError:
+        return None
+    if made:
+        os.fchmod(fd, MODE)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    if os.fstat(fd).st_nlink == 0:
+        os.close(fd)
+        return None
+    return fd
+
+
+def is_stub(status: os.stat_result) -> bool:
+    """Whether a directory carries the mark of a stand-in."""
+    return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == MODE
+
+
+def release(stub: Stub) -> None:
+    """Let go; remove the stand-in if it is ours, empty, and no other run holds it."""
+    try:
+        # Two runs that end together must not each wait for the other: let go first, then try alone.
+        fcntl.flock(stub.fd, fcntl.LOCK_UN)
+        fcntl.flock(stub.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_stub(os.fstat(stub.fd)):
+            os.rmdir(stub.name, dir_fd=stub.parent)
+    except OSError:
+        pass  # held by another run, or no longer empty: then it is somebody's
+    finally:
+        os.close(stub.fd)
+        os.close(stub.parent)

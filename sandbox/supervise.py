@@ -1,0 +1,355 @@
+"""Watch one run from its start to the end of its last process, and gather the evidence.
+
+Processes, from the outside in: supervisor (this loop) - keeper (starts, reaps, clears away) - bwrap's monitor -
+pid 1 of the box - the program. What is read, and in which order it counts:
+
+    events    from the keeper: a failed step, the start, the end with a wait status. The end is only reported
+              when every process of the box is gone, so what is in the pipes by then is all there will ever be.
+    status    bwrap's records: the pid of the box, then the exit code if the program was really executed.
+    streams   the program's output, drained and capped.
+
+The gate (bwrap's --block-fd) holds the program back until its namespaces were checked from outside and its
+limits set. The gate's other end stays open in the box's pid 1 (--sync-fd): a supervisor that dies never opens
+it by accident. This file decides nothing about outcomes: ``classify`` does, from ``Evidence``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from stockade.policies.record import Record
+from stockade.sandbox.messages import receive, send
+from stockade.sandbox.status import StatusReader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from stockade.sandbox.streams import Stream
+    from stockade.sandbox.terminal import Terminal
+
+GRACE = 0.1
+"""Seconds between the polite stop and the kill at a deadline."""
+
+SAMPLE = 0.1
+"""Seconds between two counts of the processes in the box."""
+
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
+
+
+class Evidence(Record):
+    """What happened, as seen from outside the box. Nothing here can be written by the program."""
+
+    failed_step: str = ""
+    failed_errno: int = 0
+    failed_detail: str = ""
+    keeper_lost: bool = False
+    gate_failure: str = ""
+    """Why the program was not let go; empty when it was."""
+    released: bool = False
+    box_seen: bool = False
+    exit_code: int | None = None
+    """From bwrap's status record, or from the wait status of an unconfined program."""
+    wait_status: int | None = None
+    """Of bwrap's monitor."""
+    killed: bool = False
+    """We killed it."""
+    deadline_passed: bool = False
+    stop_signal: int = 0
+    """The first signal that was passed on by request."""
+    cpu: float = 0.0
+    peak: int = 0
+    processes: int = 0
+
+
+class Stopper:
+    """How another thread, or a signal handler, asks a run to stop: a byte down a pipe."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        os.set_blocking(self.read, False)
+        os.set_blocking(self.write, False)
+
+    def request(self, number: int) -> None:
+        """Pass a signal on to the program; the second request kills. Safe in a signal handler."""
+        try:
+            os.write(self.write, bytes([number]))
+        except OSError:
+            pass  # full, or over: it was heard often enough
+
+    def close(self) -> None:
+        os.close(self.read)
+        os.close(self.write)
+
+
+class Supervisor:
+    """One run. ``watch`` returns when the run is over and nothing of it is left."""
+
+    def __init__(
+        self,
+        *,
+        orders: int,
+        events: int,
+        status: int = -1,
+        gate: int = -1,
+        streams: Sequence[Stream] = (),
+        terminal: Terminal | None = None,
+        stopper: Stopper | None = None,
+        deadline: float | None = None,
+        process_limit: int | None = None,
+    ) -> None:
+        """Takes over the four descriptors; ``status`` and ``gate`` are -1 for an unconfined run.
+
+        ``deadline`` is a time of ``time.monotonic``.
+        """
+        self.orders, self.events, self.status, self.gate = orders, events, status, gate
+        self.confined = status >= 0
+        self.streams, self.terminal, self.stopper = streams, terminal, stopper
+        self.deadline = deadline
+        self.process_limit = process_limit
+        self.records = StatusReader()
+        self.first = 0
+        self.released = not self.confined
+        self.kill_at: float | None = None
+        self.sample_at = time.monotonic() + SAMPLE
+        self.found: dict[str, Any] = {}
+        self.over = False
+
+    def watch(self) -> Evidence:
+        """Run the loop. Returns when the keeper said that the run ended, failed, or when the keeper is gone."""
+        try:
+            while not self.over:
+                self.turn()
+        finally:
+            self.close()
+        return Evidence(
+            exit_code=self.exit_code(),
+            box_seen=self.records.child_pid is not None,
+            released=self.released,
+            **self.found,
+        )
+
+    def turn(self) -> None:
+        owners = self.interests()
+        poll = select.poll()
+        for fd, (events, _handler) in owners.items():
+            poll.register(fd, events)
+        for fd, events in poll.poll(self.patience()):
+            if not self.over:
+                owners[fd][1](fd, events)
+        self.check_time()
+
+    def interests(self) -> dict[int, tuple[int, Callable[[int, int], object]]]:
+        """What to wait for: descriptor, poll events, who handles it. Status before events: the last record counts."""
+        owners: dict[int, tuple[int, Callable[[int, int], object]]] = {}
+        if self.status >= 0:
+            owners[self.status] = (select.POLLIN, self.on_status)
+        owners[self.events] = (select.POLLIN, self.on_event)
+        if self.stopper is not None:
+            owners[self.stopper.read] = (select.POLLIN, self.on_stop)
+        for stream in self.streams:
+            owners |= {fd: (events, stream.handle) for fd, events in stream.interest()}
+        if self.terminal is not None:
+            owners |= {fd: (events, self.terminal.handle) for fd, events in self.terminal.fds()}
+        return owners
+
+    def patience(self) -> float | None:
+        """Milliseconds until the clock matters."""
+        times = [when for when in (self.deadline, self.kill_at) if when is not None]
+        if self.released:
+            times.append(self.sample_at)
+        return max(0.0, min(times) - time.monotonic()) * 1000 + 0.5 if times else None
+
+    def check_time(self) -> None:
+        now = time.monotonic()
+        if self.kill_at is not None and now >= self.kill_at:
+            self.kill_at = None
+            self.kill()
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self.found["deadline_passed"] = True
+            self.kill_at = now + GRACE
+            self.stop(signal.SIGTERM)
+        if now >= self.sample_at:
+            self.sample_at = now + SAMPLE
+            self.found["processes"] = max(self.found.get("processes", 1), len(self.processes()))
+
+    def on_event(self, _fd: int, _events: int) -> None:
+        event = receive(self.events)
+        if event is None:
+            self.found["keeper_lost"] = True
+            self.kill_box()
+            self.over = True
+        elif event["kind"] == "started":
+            self.first = event["pid"]
+        elif event["kind"] == "limit":
+            self.release("" if event["errno"] == 0 else f"could not limit processes: {os.strerror(event['errno'])}")
+        elif event["kind"] == "failed":
+            self.found |= {f"failed_{key}": event[key] for key in ("step", "errno", "detail")}
+            self.over = True
+        else:
+            self.found |= {"wait_status": event["status"], "cpu": event["cpu"], "peak": event["peak"]}
+            self.over = True
+
+    def on_status(self, fd: int, _events: int) -> None:
+        known = self.records.child_pid
+        data = os.read(fd, 4096)
+        self.records.feed(data)
+        if not data:
+            os.close(self.status)
+            self.status = -1
+        if known is None and self.records.child_pid is not None:
+            self.order({"kind": "box", "pid": self.records.child_pid})
+            self.check_box(self.records.child_pid)
+
+    def check_box(self, box: int) -> None:
+        """Before the program may start: its namespaces are its own, and it may not make too many processes."""
+        try:
+            shared = [name for name in NAMESPACES if namespace(box, name) == namespace(None, name)]
+            if shared:
+                self.release(f"the box shares the host's {', '.join(shared)} namespace")
+            elif self.process_limit is None:
+                self.release("")
+            else:
+                self.limit_processes(box, self.process_limit)
+        except (FileNotFoundError, ProcessLookupError):
+            return  # set-up failed meanwhile: bwrap says so by ending without an exit code
+
+    def limit_processes(self, box: int, most: int) -> None:
+        """RLIMIT_NPROC counts per user namespace from Linux 5.14 on, so it is set inside, and before the program."""
+        import resource
+
+        try:
+            hard = resource.prlimit(box, resource.RLIMIT_NPROC)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(box, resource.RLIMIT_NPROC, (most, most))
+        except PermissionError:
+            self.order({"kind": "limit", "pid": box, "limits": [(resource.RLIMIT_NPROC, most)]})
+        else:
+            self.release("")
+
+    def release(self, failure: str) -> None:
+        """Open the gate, or end the run because it must not be opened."""
+        if failure:
+            self.found["gate_failure"] = failure
+            self.kill()
+            return
+        os.write(self.gate, b"g")
+        self.released = True
+
+    def on_stop(self, fd: int, _events: int) -> None:
+        for number in os.read(fd, 64):
+            if number == signal.SIGKILL or self.found.get("stop_signal") or not self.released:
+                self.found.setdefault("stop_signal", number)
+                self.kill()
+            else:
+                self.found["stop_signal"] = number
+                self.stop(number)
+
+    def stop(self, number: int) -> None:
+        """Ask every process of the run to stop: a shell runs its trap only when its child has ended."""
+        if not self.released:
+            self.kill()
+            return
+        for pid in self.processes():
+            for each in (number, signal.SIGCONT):
+                try:
+                    os.kill(pid, each)
+                except OSError:
+                    pass  # it ended meanwhile
+
+    def processes(self) -> list[int]:
+        """The program and all it started; without pid 1 of the box, which ignores polite signals."""
+        top = self.records.child_pid if self.confined else self.first
+        if not top:
+            return []
+        return descendants(top) if self.confined else [top, *descendants(top)]
+
+    def kill(self) -> None:
+        self.found["killed"] = True
+        if not self.confined:
+            for pid in self.processes()[1:]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass  # it ended meanwhile
+        self.order({"kind": "kill"})
+
+    def kill_box(self) -> None:
+        """Without a keeper: pid 1 of the box takes everything with it."""
+        for pid in (self.records.child_pid, self.first):
+            if pid:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass  # it ended with the keeper
+
+    def order(self, message: dict[str, Any]) -> None:
+        try:
+            send(self.orders, message)
+        except BrokenPipeError:
+            pass  # the keeper is gone: the closed event pipe says so next
+
+    def exit_code(self) -> int | None:
+        status = self.found.get("wait_status")
+        if self.confined:
+            return self.records.exit_code
+        return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+
+    def close(self) -> None:
+        """The last status records, the rest of the streams, and every descriptor."""
+        if self.status >= 0:
+            os.set_blocking(self.status, False)
+            try:
+                while data := os.read(self.status, 4096):
+                    self.records.feed(data)
+            except BlockingIOError:
+                pass
+        for stream in self.streams:
+            stream.finish()
+        for fd in (self.orders, self.events, self.status, self.gate):
+            if fd >= 0:
+                os.close(fd)
+        self.orders = self.events = self.status = self.gate = -1
+
+
+def namespace(pid: int | None, name: str) -> str:
+    return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/{name}")
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, by the kernel's own lists of children."""
+    if not os.path.exists("/proc/thread-self/children"):
+        return psutil_descendants(pid)
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children(waiting.pop())
+        found += below
+        waiting += below
+    return found
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        pass  # it ended meanwhile
+    return found
+
+
+def psutil_descendants(pid: int) -> list[int]:
+    """For kernels without CONFIG_PROC_CHILDREN: reads every process of the host."""
+    import psutil
+
+    try:
+        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []

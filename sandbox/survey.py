@@ -1,0 +1,237 @@
+"""What planning needs to know of this host and this moment, gathered once. The only reader of the caller's state."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from stockade.policies.errors import RequestError, StockadeError
+from stockade.policies.record import Record
+from stockade.sandbox import globs
+from stockade.sandbox.mounts import below
+from stockade.sandbox.tree import HostTree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stockade.policies.resolved import Resolved
+    from stockade.sandbox.bwrap import Bwrap
+    from stockade.sandbox.globs import Expansion
+    from stockade.sandbox.request import Request
+
+NOBODY = 65534
+WALK_SECONDS = 10.0
+WALK_ENTRIES = 1_000_000
+
+
+class Identity(Record):
+    """Who the box runs as: the caller, or ``credentials`` taken before bwrap."""
+
+    uid: int
+    gid: int
+    credentials: tuple[int, int] | None
+    real_root: bool
+    kept_root: bool
+
+
+class Facts(Record):
+    """A snapshot. ``uid`` and ``gid`` are those inside; ``home`` and ``path`` are the caller's, as real paths."""
+
+    uid: int
+    gid: int
+    user: str
+    home: str
+    workspace: str
+    path: tuple[str, ...]
+    environ: tuple[tuple[str, str], ...]
+    credentials: tuple[int, int] | None
+    kept_root: bool
+    fresh_proc: bool
+    bwrap: Bwrap
+    sockets: tuple[str, ...]
+    hidden: tuple[str, ...]
+    """Real paths that the hide patterns matched at this moment."""
+    own_state: tuple[str, ...]
+    """Directories of stockade's own: never writable inside."""
+
+    def expand(self, path: str) -> str:
+        """A policy's path as an absolute one: ``~`` is the caller's home, relative ones lie in the workspace."""
+        if path == "~" or path.startswith("~/"):
+            return os.path.normpath(self.home + path[1:])
+        return os.path.normpath(os.path.join(self.workspace, path))
+
+
+def roots_of(policy: Resolved, workspace: str, home: str) -> tuple[str, ...]:
+    """Where hide patterns apply: the workspace and every path granted beside it (real paths)."""
+    listed = [os.path.realpath(absolute(path, workspace, home)) for path in (*policy.write, *policy.read)]
+    places = [workspace, *listed] if policy.workspace != "none" else listed
+    return tuple(place for place in dict.fromkeys(places) if not any(place != other and below(place, other) for other in places))
+
+
+def absolute(path: str, workspace: str, home: str) -> str:
+    if path == "~" or path.startswith("~/"):
+        return os.path.normpath(home + path[1:])
+    return os.path.normpath(os.path.join(workspace, path))
+
+
+def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity, *, fresh_proc: bool) -> Facts:
+    """Look at the host. Raises StockadeError when hide patterns can't be expanded within bounds."""
+    home = home_directory()
+    found = [look(root, policy.hide) for root in roots_of(policy, request.cwd, home)]
+    return Facts(
+        uid=identity.uid,
+        gid=identity.gid,
+        user=user_name(identity.uid),
+        home=home,
+        workspace=request.cwd,
+        path=search_path(os.environ.get("PATH", "")),
+        environ=tuple(os.environ.items()),
+        credentials=identity.credentials,
+        kept_root=identity.kept_root,
+        fresh_proc=fresh_proc,
+        bwrap=bwrap,
+        sockets=(*listening_sockets(), *(os.fsdecode(path) for walk in found for path in walk.sockets)),
+        hidden=tuple(os.fsdecode(path) for walk in found for path in walk.matches),
+        own_state=own_state(),
+    )
+
+
+def look(root: str, patterns: tuple[str, ...]) -> Expansion:
+    """One walk of a granted directory: what is to be hidden, and sockets and pipes of the host."""
+    walk = globs.expand(
+        os.fsencode(root), patterns, limit=WALK_ENTRIES, deadline=time.monotonic() + WALK_SECONDS
+    )
+    if not walk.complete:
+        raise StockadeError(
+            f"could not look for hidden files in {root!r}: more than {walk.seen} entries, or more than {WALK_SECONDS:.0f} s",
+            remedy="Run in a smaller directory, or take the patterns out of filesystem.hide.",
+        )
+    return walk
+
+
+def home_directory() -> str:
+    """The caller's home as a real path; a made-up one where it has none that can be a directory of its own."""
+    home = os.environ.get("HOME") or passwd_home()
+    if not os.path.isabs(home) or "\0" in home:
+        return "/home/user"
+    real = os.path.realpath(home)
+    if real == "/" or not (os.path.isdir(real) or real.split("/")[1] in ("home", "root", "run", "tmp", "mnt", "media")):
+        return "/home/user"
+    return real
+
+
+def passwd_home() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def user_name(uid: int) -> str:
+    """The name of the user inside."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "user"
+
+
+def search_path(text: str) -> tuple[str, ...]:
+    """The absolute entries of PATH; relative and empty ones mean "wherever we are" and are left out."""
+    entries = dict.fromkeys(os.path.normpath(entry) for entry in text.split(":") if entry.startswith("/"))
+    return tuple(entries) or ("/usr/local/bin", "/usr/bin", "/bin")
+
+
+def listening_sockets() -> tuple[str, ...]:
+    """Absolute paths of the sockets bound in this network namespace, from /proc/net/unix."""
+    try:
+        with open("/proc/net/unix", "rb") as file:
+            lines = file.read().splitlines()[1:]
+    except OSError:
+        return ()
+    paths = (row[7] for row in (line.split(b" ", 7) for line in map(squeeze, lines)) if len(row) == 8)
+    return tuple(dict.fromkeys(os.fsdecode(path) for path in paths if path.startswith(b"/")))
+
+
+def squeeze(line: bytes) -> bytes:
+    """A line of /proc/net/unix with its inode column unpadded, so that a path keeps its own spaces."""
+    head, _, tail = line.partition(b": ")
+    fields = tail.split(None, 5)
+    inode, _, path = fields[5].partition(b" ") if len(fields) > 5 else (b"", b"", b"")
+    return b" ".join((head, *fields[:5], inode, path)) if path else head
+
+
+def own_state() -> tuple[str, ...]:
+    """Where stockade keeps caches and policies of the user."""
+    home = os.environ.get("HOME", "")
+    cache = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    places = (f"{cache}/stockade", f"{config}/stockade")
+    return tuple(os.path.realpath(place) for place in places if os.path.isabs(place))
+
+
+def identify(policy: Resolved, workspace: str) -> Identity:
+    """Decide as whom the box runs. Real root is dropped unless what it must write or read is root's alone.
+
+    Root of a user namespace is an ordinary user of the host: decided by /proc/self/uid_map, not by uid 0.
+    Raises RequestError when ``process.user = "unprivileged"`` can't read the workspace.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    if uid != 0:
+        return Identity(uid, gid, None, real_root=False, kept_root=False)
+    mapped = uid_map()
+    real = any(inside == 0 and outside == 0 for inside, outside, _count in mapped)
+    can = any(inside <= NOBODY < inside + count for inside, _outside, count in mapped) and may_change_ids()
+    kept = Identity(0, gid, None, real_root=real, kept_root=real)
+    dropped = Identity(NOBODY, NOBODY, (NOBODY, NOBODY), real_root=real, kept_root=False)
+    if policy.user == "caller" or not can:
+        return kept
+    needs_root = root_only_grants(policy, workspace)
+    if needs_root and policy.user == "unprivileged":
+        raise RequestError(
+            f"could not run unprivileged: uid {NOBODY} can't use {needs_root!r}",
+            remedy=f"Give it the rights, or set process.user = \"auto\" (keeps root, enforcement is then partial).",
+        )
+    return kept if needs_root else dropped
+
+
+def root_only_grants(policy: Resolved, workspace: str) -> str:
+    """The first granted path that the unprivileged uid can't read, or write where it must; empty if none."""
+    home = home_directory()
+    writes: Iterable[str] = (*policy.write, *((workspace,) if policy.workspace == "read-write" else ()))
+    for path in writes:
+        if not others_can(absolute(path, workspace, home), 0o7):
+            return path
+    if policy.workspace == "read-only" and not others_can(workspace, 0o5):
+        return workspace
+    return ""
+
+
+def others_can(path: str, bits: int) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    if status.st_uid == NOBODY:
+        return (status.st_mode >> 6) & bits == bits
+    return status.st_mode & bits == bits
+
+
+def uid_map() -> list[tuple[int, int, int]]:
+    with open("/proc/self/uid_map", "rb") as file:
+        rows = [line.split() for line in file]
+    return [(int(row[0]), int(row[1]), int(row[2])) for row in rows]
+
+
+def may_change_ids() -> bool:
+    """Whether this process holds CAP_SETUID (7) and CAP_SETGID (6)."""
+    with open("/proc/self/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"CapEff:"):
+                held = int(line.split()[1], 16)
+                return bool(held & 1 << 7 and held & 1 << 6)
+    return False

@@ -1,0 +1,60 @@
+"""How planning looks at a file system. ``HostTree`` is the real one; tests give a dictionary."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from stockade.policies.record import Record
+
+
+class Node(Record):
+    """What a name is, a symlink not followed: ``dir``, ``file``, ``link``, ``socket`` or ``other``."""
+
+    kind: str
+    mode: int
+    uid: int
+
+
+class HostTree:
+    """The file system of this host, as this process sees it."""
+
+    def node(self, path: str) -> Node | None:
+        """The object at ``path``; None when there is none or it can't be seen."""
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return None
+        return Node(kind_of(status.st_mode), stat.S_IMODE(status.st_mode), status.st_uid)
+
+    def readlink(self, path: str) -> str:
+        return os.readlink(path)
+
+    def names(self, path: str) -> list[str]:
+        """Entries of a directory, sorted; none when it can't be read."""
+        try:
+            return sorted(os.listdir(path))
+        except OSError:
+            return []
+
+    def real(self, path: str) -> str:
+        """``path`` with every symlink resolved as far as it exists."""
+        return os.path.realpath(path)
+
+    def text(self, path: str) -> str:
+        """The first 64 KiB of a small file; empty when it can't be read."""
+        try:
+            with open(path, "rb") as file:
+                return file.read(65_536).decode("utf-8", "surrogateescape")
+        except OSError:
+            return ""
+
+
+def kind_of(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "dir"
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISLNK(mode):
+        return "link"
+    return "socket" if stat.S_ISSOCK(mode) else "other"

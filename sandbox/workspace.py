@@ -1,0 +1,176 @@
+"""The caller's files in the view (pure): the workspace, extra grants, what is hidden and what stays read-only."""
+
+from __future__ import annotations
+
+from stockade.policies.errors import PolicyError, RequestError
+from stockade.policies.record import Record
+from stockade.sandbox.mounts import BIND, BIND_RO, MASK, Mount, below, covering, host_path
+from stockade.sandbox.rootfs import cover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from stockade.policies.resolved import Resolved
+    from stockade.sandbox.request import Request
+    from stockade.sandbox.survey import Facts
+    from stockade.sandbox.tree import HostTree
+
+
+class Place(Record):
+    """Where the program works: its mounts, the directory to start in, and the stand-ins that are needed."""
+
+    mounts: tuple[Mount, ...]
+    cwd: str
+    stubs: tuple[str, ...]
+    notes: tuple[str, ...]
+    guarded: tuple[Mount, ...]
+
+
+class Guard(Record):
+    """What keeps one protected name from being changed."""
+
+    mounts: tuple[Mount, ...] = ()
+    stub: str = ""
+
+
+def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, covered: Sequence[str]) -> Place:
+    """Raises PolicyError or RequestError for a workspace or a grant that can't be given."""
+    notes: list[str] = []
+    mounts = workspace_mount(policy, request.cwd, covered, notes)
+    cwd = request.cwd if mounts else facts.home
+    mounts += [grant(path, BIND_RO, facts, tree, notes) for path in policy.read]
+    mounts += [grant(path, BIND, facts, tree, notes) for path in policy.write]
+    kept = [guard(path, top, tree) for path, top in protected(policy, mounts, tree)]
+    return Place(
+        mounts=tuple(mounts),
+        cwd=cwd,
+        stubs=tuple(dict.fromkeys(item.stub for item in kept if item.stub)),
+        notes=tuple(notes),
+        guarded=strictest(mount for item in kept for mount in item.mounts),
+    )
+
+
+def protected(policy: Resolved, mounts: Sequence[Mount], tree: HostTree) -> list[tuple[str, str]]:
+    """Every protected path that could be written, with the writable grant it lies in."""
+    pairs = []
+    for mount in mounts:
+        if mount.op == BIND and kind(tree, mount.source) == "dir":
+            for name in policy.protect:
+                path = f"{mount.source}/{name}"
+                if covering(mounts, path) == mount:
+                    pairs.append((path, mount.source))
+    return pairs
+
+
+def strictest(mounts: Iterable[Mount]) -> tuple[Mount, ...]:
+    """One mount a place; a read-only one wins over a writable one that another name asked for."""
+    best: dict[str, Mount] = {}
+    for mount in mounts:
+        if mount.dest not in best or mount.op == BIND_RO:
+            best[mount.dest] = mount
+    return tuple(best.values())
+
+
+def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], notes: list[str]) -> list[Mount]:
+    """The bind of the workspace: none where the policy gives none, or where the box has its own directory there."""
+    if policy.workspace == "none":
+        return []
+    if workspace == "/":
+        raise RequestError("could not use / as the workspace: it would grant the whole host", remedy="Run in a directory of its own, or name one with --cwd.")
+    op = BIND if policy.workspace == "read-write" else BIND_RO
+    owner = next((path for path in covered if below(path, workspace)), None)
+    if owner is None:
+        return [Mount(op, workspace, workspace, f"the workspace, {policy.workspace}", pinned=True)]
+    if op == BIND:
+        raise RequestError(
+            f"could not use {workspace!r} as a writable workspace: the box replaces {owner!r} by an empty directory",
+            remedy="Run in a directory of its own below it, or name one with --cwd.",
+        )
+    notes.append(f"{workspace} is not shown: the box has an empty {owner} of its own; run below it, or use --cwd")
+    return []
+
+
+def grant(path: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) -> Mount:
+    """The bind of one ``read`` or ``write`` entry. A symlink is resolved, and said."""
+    wanted = facts.expand(path)
+    real = tree.real(wanted)
+    verb = "write" if op == BIND else "read"
+    if real == "/":
+        raise PolicyError(f"could not grant {verb} to {path!r}: it is the whole host")
+    node = tree.node(real)
+    if node is None:
+        raise PolicyError(f"could not grant {verb} to {path!r}: {real!r} does not exist or can't be seen", remedy="Create it first, or take the entry out.")
+    if node.kind not in ("dir", "file"):
+        raise PolicyError(f"could not grant {verb} to {path!r}: {real!r} is neither a directory nor a file")
+    if op == BIND and any(below(home, real) for home in (facts.home, "/home", "/root", "/usr", "/etc")):
+        raise PolicyError(f"could not grant write to {path!r}: {real!r} holds the home or the system", remedy="Name a directory below it.")
+    if real != wanted:
+        notes.append(f"{verb} {path!r} leads to {real!r}")
+    return Mount(op, real, real, f"granted: {verb}", pinned=True)
+
+
+def guards(policy: Resolved, facts: Facts, place: Place, tree: HostTree) -> list[Mount]:
+    """Masks of hidden paths, protected names and stockade's own state."""
+    mounts = list(place.guarded)
+    for path in facts.hidden:
+        mounts += hidden(path, place, tree)
+    for path in facts.own_state:
+        if kind(tree, path) == "dir" and host_path(place.mounts, path) is not None:
+            mounts.append(cover(path, "stockade's own state"))
+    return mounts
+
+
+def hidden(path: str, place: Place, tree: HostTree) -> list[Mount]:
+    """The mask of one hidden path: of what it leads to, when it is a symlink; nothing when it dangles."""
+    real = tree.real(path)
+    node = tree.node(real)
+    if node is None or host_path(place.mounts, real) is None:
+        return []
+    if node.kind == "dir":
+        return [cover(real, "hidden by the policy")]
+    return [Mount(MASK, real, reason="hidden by the policy")]
+
+
+def guard(path: str, granted: Mount, tree: HostTree) -> Guard:
+    """Keep ``path`` as it is, below a writable bind.
+
+    Renaming a parent would dodge a mount on the name alone, so every directory between the grant and the
+    name becomes a mount of its own. A missing component is kept from being made by a stand-in. Raises
+    PolicyError when a component is a symlink: the program could point it elsewhere.
+    """
+    steps = ancestors(path, granted.source)
+    mounts: list[Mount] = []
+    for step in steps:
+        found = kind(tree, step)
+        if found is None:
+            return Guard((*mounts, Mount(BIND_RO, step, step, "protected: must not come into being")), step)
+        if found == "link":
+            raise PolicyError(
+                f"could not protect {path!r}: {step!r} is a symlink, which the program could replace",
+                remedy="Replace the symlink by what it points to, or take the name out of filesystem.protect.",
+            )
+        if found != "dir" or step == path:
+            return Guard((*mounts, Mount(BIND_RO, step, step, "protected", pinned=found in ("dir", "file"))))
+        mounts.append(Mount(BIND, step, step, "holds a protected name: can't be renamed", pinned=True))
+    return Guard(tuple(mounts))
+
+
+def ancestors(path: str, top: str) -> list[str]:
+    """Every path from the first component below ``top`` down to ``path`` itself."""
+    rest = path[len(top.rstrip("/")) + 1 :].split("/")
+    return ["/".join([top.rstrip("/"), *rest[: index + 1]]) for index in range(len(rest))]
+
+
+def socket_masks(facts: Facts, mounts: Sequence[Mount]) -> list[Mount]:
+    """Cover every socket (and pipe) of the host that the view would show: a read-only bind does not stop connect()."""
+    return [
+        Mount(MASK, path, reason="a socket or pipe of the host")
+        for path in dict.fromkeys(facts.sockets)
+        if host_path(mounts, path) == path
+    ]
+
+
+def kind(tree: HostTree, path: str) -> str | None:
+    node = tree.node(path)
+    return None if node is None else node.kind

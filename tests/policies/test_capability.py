@@ -1,0 +1,109 @@
+"""What a policy needs of the host, and the level that follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from stockade.policies.capability import REQUIRED, Capability, needs, settle
+from stockade.policies.resolved import Resolved
+
+POLICY = Resolved(
+    name="test",
+    mode=None,
+    root="host",
+    workspace="read-only",
+    write=(),
+    read=(),
+    hide=(),
+    protect=(),
+    home="empty",
+    toolchains="auto",
+    env_pass=(),
+    env_set=(),
+    egress="none",
+    allow=(),
+    private=False,
+    timeout=10.0,
+    memory=None,
+    processes=None,
+    file_size=None,
+    tmp=1,
+    output=1,
+    open_files=None,
+    syscalls="default",
+    user="auto",
+    origin=(),
+)
+ALWAYS = set(REQUIRED)
+USUAL = {"proc", "no-new-userns", "bind-fd", "seccomp"}
+LEASE = {"leased-network", "nftables", "nsenter"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "required", "wanted"),
+    [
+        ({}, set(), set()),
+        ({"egress": "record"}, LEASE, set()),
+        ({"egress": "allow"}, {*LEASE, "slirp4netns", "tun"}, set()),
+        ({"egress": "open"}, {*LEASE, "slirp4netns", "tun"}, set()),
+        ({"egress": "bogus"}, {*LEASE, "slirp4netns", "tun"}, set()),
+        ({"workspace": "overlay"}, {"overlay"}, set()),
+        ({"memory": 1}, set(), {"limits"}),
+        ({"processes": 1}, set(), {"limits"}),
+        ({"file_size": 1}, set(), {"limits"}),
+        ({"open_files": 1}, set(), {"limits"}),
+    ],
+)
+def test_needs(changes: dict[str, object], required: set[str], wanted: set[str]) -> None:
+    found = needs(POLICY.replace(**changes), real_root=False, keep_root=False)
+    assert {name for name, kind in found.items() if kind == "required"} == ALWAYS | required
+    assert {name for name, kind in found.items() if kind == "wanted"} == USUAL | wanted
+
+
+def test_no_filter_needs_no_seccomp() -> None:
+    assert "seccomp" not in needs(POLICY.replace(syscalls="off"), real_root=False, keep_root=False)
+    assert "seccomp" in needs(POLICY.replace(syscalls="strict"), real_root=False, keep_root=False)
+
+
+@pytest.mark.parametrize(
+    ("real_root", "keep_root", "extra"),
+    [(False, False, set()), (False, True, set()), (True, False, {"drop-root"}), (True, True, {"unprivileged"})],
+)
+def test_root(real_root: bool, keep_root: bool, extra: set[str]) -> None:
+    found = needs(POLICY, real_root=real_root, keep_root=keep_root)
+    assert {name for name in found if name in ("drop-root", "unprivileged")} == extra
+
+
+def host(*, without: str = "", state: str = "missing") -> dict[str, Capability]:
+    names = needs(POLICY, real_root=True, keep_root=False)
+    return {name: Capability(name, state if name == without else "ok", "tried") for name in names}
+
+
+@pytest.mark.parametrize("state", ["missing", "disabled", "too old", "unknown", "", "OK"])
+def test_levels(state: str) -> None:
+    wanted = needs(POLICY, real_root=True, keep_root=False)
+    assert settle(host(), wanted) == settle(host(without="other"), wanted)
+    assert settle(host(), wanted).level == "full"
+    for name, kind in wanted.items():
+        settled = settle(host(without=name, state=state), wanted)
+        assert settled.level == ("none" if kind == "required" else "partial")
+        assert [capability.name for capability in settled.missing] == [name]
+
+
+def test_required_outranks_wanted() -> None:
+    settled = settle({}, {"seccomp": "wanted", "bwrap": "required"})
+    assert settled.level == "none"
+    assert [capability.name for capability in settled.missing] == ["bwrap", "seccomp"]
+    assert {capability.state for capability in settled.missing} == {"unknown"}
+
+
+def test_an_unknown_kind_of_need_counts_as_required() -> None:
+    assert settle({}, {"bwrap": "bogus"}).level == "none"
+
+
+def test_kept_root_is_always_partial() -> None:
+    kept = needs(POLICY, real_root=True, keep_root=True)
+    found = {**host(), "unprivileged": Capability("unprivileged", "ok", "claimed")}
+    settled = settle(found, kept)
+    assert settled.level == "partial"
+    assert settled.missing[0].detail == "kept as root because the workspace is root's"
