@@ -1,0 +1,118 @@
+"""The command line's front: which command, and the only place that turns errors into text and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stockade.policies.errors import StockadeError
+from stockade.sandbox.cli import exits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+COMMANDS = {
+    "run": ("stockade.sandbox.cli.run", "run a command confined and report what happened"),
+    "policy": ("stockade.sandbox.cli.policy", "list, show, check and explain policies"),
+    "doctor": ("stockade.sandbox.cli.doctor", "what this host can enforce, and what to do about the rest"),
+}
+
+USAGE = """\
+Usage: stockade COMMAND [OPTIONS]
+
+Run code you did not write, confined, and know truthfully what happened.
+
+Commands:
+{commands}
+
+  stockade run -- ls -la ~             a first confined command
+  stockade run --policy workspace-write -- npm install
+  stockade doctor                      what this host can enforce
+
+stockade COMMAND --help tells more. Exit codes of run: the program's own; 124 timed
+out; 125 stockade failed or refused; 126 not executable; 127 not found; 128+N after
+a signal.
+"""
+
+
+def console() -> NoReturn:
+    """The console script. Ends without the interpreter's own clean-up, which costs milliseconds."""
+    code = main(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or exits.FAILED
+    os._exit(code)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line; returns its exit code. Raises nothing for a user's mistake."""
+    try:
+        return dispatch(list(argv))
+    except StockadeError as error:
+        report(error)
+        return exits.FAILED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return exits.FAILED
+    except Exception as error:
+        if os.environ.get("STOCKADE_TRACEBACK"):
+            raise
+        say(f"internal error: {type(error).__name__}: {error}")
+        say("This is a fault of stockade. STOCKADE_TRACEBACK=1 shows where; please report it.", plain=True)
+        return exits.FAILED
+
+
+def dispatch(argv: list[str]) -> int:
+    name = argv[0] if argv else "--help"
+    if name in ("-h", "--help", "help"):
+        width = max(map(len, COMMANDS))
+        rows = "\n".join(f"  {each:{width}}  {about}" for each, (_module, about) in COMMANDS.items())
+        sys.stdout.write(USAGE.format(commands=rows))
+        return exits.OK if argv else exits.FAILED
+    if name in ("-V", "--version"):
+        return version()
+    if name not in COMMANDS:
+        raise unknown(name)
+    import importlib
+
+    code: int = importlib.import_module(COMMANDS[name][0]).main(argv[1:])
+    return code
+
+
+def unknown(name: str) -> StockadeError:
+    from stockade.sandbox.cli.options import UsageError, edit_distance
+    from stockade.sandbox.cli.style import escape
+
+    near = min(COMMANDS, key=lambda each: edit_distance(name, each))
+    hint = f"Did you mean `stockade {near}`?" if edit_distance(name, near) <= 2 else "stockade --help lists the commands."
+    return UsageError(f"could not understand the command {escape(name)!r}: there is no such command", remedy=hint)
+
+
+def version() -> int:
+    """What a report of a fault needs to say."""
+    import platform
+
+    from stockade import __version__
+
+    sys.stdout.write(f"stockade {__version__} (Python {platform.python_version()}, Linux {platform.release()})\n")
+    return exits.OK
+
+
+def report(error: StockadeError) -> None:
+    say(error.message)
+    if error.remedy:
+        say(error.remedy, plain=True)
+
+
+def say(text: str, *, plain: bool = False) -> None:
+    """A line on stderr, control bytes made visible."""
+    from stockade.sandbox.cli.style import colour_on, escape, paint
+
+    on = colour_on(sys.stderr)
+    lead = "" if plain else paint("stockade:", "red", on) + " "
+    sys.stderr.write(f"{lead}{escape(text)}\n")

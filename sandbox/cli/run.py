@@ -1,0 +1,110 @@
+"""``stockade run``: a command confined, its streams passed through, its exit code kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stockade.sandbox.cli import exits, shared
+from stockade.sandbox.cli.options import FLAG, Option, UsageError, parse, render_help
+from stockade.sandbox.runner import carry_out, make_order
+from stockade.sandbox.supervise import Stopper
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from stockade.sandbox.result import RunResult
+    from stockade.sandbox.runner import Order
+
+OPTIONS = (
+    *shared.POLICY_OPTIONS,
+    Option(("--trusted",), "trusted", FLAG, "", "the command is yours: run it directly unless a mode is set", "Policy"),
+    Option(("-v", "--verbose"), "verbose", FLAG, "", "end with the verdict and its evidence, on stderr"),
+    shared.JSON,
+    Option(("--dry-run",), "dry_run", FLAG, "", "print the plan and a bwrap line to paste; run nothing"),
+    shared.HELP,
+)
+USAGE = "stockade run [OPTIONS] [--] COMMAND [ARGUMENT...]"
+SUMMARY = "Run a command that nobody here wrote, confined. The default policy is read-only, with no network and an empty HOME."
+EPILOG = "Exit codes: the program's own; 124 timed out; 125 stockade failed or refused; 126 not executable; 127 not found; 128+N after signal N."
+STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def main(argv: Sequence[str]) -> int:
+    parsed = parse(OPTIONS, argv, rest="command")
+    values = parsed.values
+    if values["help"]:
+        sys.stdout.write(render_help(USAGE, SUMMARY, OPTIONS, EPILOG))
+        return exits.OK
+    if not parsed.rest:
+        raise UsageError("could not run anything: no command was given", remedy=f"Usage: {USAGE}")
+    order = order_of(values, parsed.rest)
+    if values["dry_run"]:
+        from stockade.sandbox.cli import dryrun
+
+        return dryrun.show(order, as_json=values["json"] is not None)
+    return perform(order, values)
+
+
+def order_of(values: dict[str, Any], command: Sequence[str]) -> Order:
+    return make_order(
+        command,
+        policy=values["policy"],
+        trusted=values["trusted"],
+        cwd=values["cwd"],
+        env=shared.variables(values["env"]),
+        stdin=0,
+        options=shared.policy_layer(values),
+    )
+
+
+def perform(order: Order, values: dict[str, Any]) -> int:
+    target = values["json"]
+    if target is None:
+        return closing(supervised(order, capture=False), verbose=values["verbose"])
+    from stockade.sandbox.cli import document
+
+    if target is True:
+        return document.run_and_print(order, lambda: supervised(order, capture=True))
+    with document.reserve(target, order.request.cwd) as file:
+        result = supervised(order, capture=False)
+        document.write(result, file)
+    return closing(result, verbose=values["verbose"])
+
+
+def supervised(order: Order, *, capture: bool) -> RunResult:
+    """Run with the signals of this process passed on: the first asks the program, the second kills it."""
+    stopper = Stopper()
+    import signal
+
+    before = {}
+    for name in STOPS:
+        number = getattr(signal, name)
+        # An ignored SIGHUP (nohup) stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda caught, _frame: stopper.request(caught))
+    terminal = not capture and any(map(is_terminal, (0, 1, 2)))
+    try:
+        return carry_out(order, capture=capture, stopper=stopper, fork=True, terminal=terminal)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        stopper.close()
+
+
+def is_terminal(fd: int) -> bool:
+    try:
+        return os.isatty(fd)
+    except OSError:
+        return False
+
+
+def closing(result: RunResult, *, verbose: bool) -> int:
+    """What is worth saying after the program's own output: nothing, when it simply ended."""
+    if verbose or result.outcome not in ("exited", "stopped") or result.denials or result.notes or result.degraded:
+        from stockade.sandbox.cli import verdict
+
+        verdict.show(result, verbose=verbose)
+    return result.returncode

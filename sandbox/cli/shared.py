@@ -1,0 +1,72 @@
+"""Options that several commands have, and what they mean as the option layer of a policy."""
+
+from __future__ import annotations
+
+import os
+
+from stockade.sandbox.cli.options import APPEND, FLAG, OPTIONAL_FILE, VALUE, Option, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+POLICY_OPTIONS = (
+    Option(("--policy",), "policy", VALUE, "NAME|FILE", "a preset (see: stockade policy list) or a policy file", "Policy"),
+    Option(("--mode",), "mode", VALUE, "MODE", "auto, strict (refuse where anything is missing) or off", "Policy"),
+    Option(("--cwd",), "cwd", VALUE, "DIR", "run there; it is the workspace", "Policy"),
+    Option(("--workspace",), "workspace", VALUE, "KIND", "read-only, read-write or none", "Policy"),
+    Option(("--write",), "write", APPEND, "PATH", "let it write there", "Policy"),
+    Option(("--read",), "read", APPEND, "PATH", "show this path", "Policy"),
+    Option(("--hide",), "hide", APPEND, "GLOB", "cover what matches in the workspace", "Policy"),
+    Option(("--env",), "env", APPEND, "NAME[=VALUE]", "set a variable, or pass the caller's", "Policy"),
+    Option(("--allow",), "allow", APPEND, "HOST[:PORT]", "let it reach this host (and only those)", "Network"),
+    Option(("--record-egress",), "record_egress", FLAG, "", "let nothing out, record every attempt", "Network"),
+    Option(("--timeout",), "timeout", VALUE, "TIME", "stop after TIME: 10, 10s, 500ms, 2m, 1h", "Limits"),
+    Option(("--memory",), "memory", VALUE, "SIZE", "memory of each process: 512M, 2G", "Limits"),
+)  # fmt: skip
+JSON = Option(("--json",), "json", OPTIONAL_FILE, "FILE", "print a JSON document (to FILE: leave the streams alone)")
+HELP = Option(("-h", "--help"), "help", FLAG, "", "show this text")
+
+_KEYS = {
+    "mode": "mode",
+    "workspace": "filesystem.workspace",
+    "timeout": "limits.timeout",
+    "memory": "limits.memory",
+    "write": "filesystem.write",
+    "read": "filesystem.read",
+    "hide": "filesystem.hide",
+}
+
+
+def policy_layer(values: dict[str, Any]) -> dict[str, object]:
+    """The option layer that a command line stands for. Raises UsageError for a contradiction."""
+    layer: dict[str, object] = {
+        key: list(values[name]) if isinstance(values[name], tuple) else values[name]
+        for name, key in _KEYS.items()
+        if values.get(name)
+    }
+    if values["timeout"] == "":
+        layer["limits.timeout"] = ""
+    if values["allow"] and values["record_egress"]:
+        raise UsageError(
+            "could not combine --allow and --record-egress: recording lets nothing out", remedy="Use one of them."
+        )
+    if values["allow"]:
+        layer |= {"network.egress": "allow", "network.allow": list(values["allow"])}
+    if values["record_egress"]:
+        layer["network.egress"] = "record"
+    return layer
+
+
+def variables(given: tuple[str, ...]) -> dict[str, str]:
+    """``--env NAME=VALUE`` sets, ``--env NAME`` passes the caller's. Raises UsageError for one that is not set."""
+    chosen: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals:
+            chosen[name] = value
+        elif name in os.environ:
+            chosen[name] = os.environ[name]
+        else:
+            raise UsageError(f"could not pass the variable {name!r}: it is not set", remedy=f"Set it, or write --env {name}=VALUE.")
+    return chosen

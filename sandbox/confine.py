@@ -1,0 +1,168 @@
+"""``confine``: the argv, environment and descriptors of a confined start, for callers that spawn for themselves.
+
+Nothing is started. What ``run`` adds is missing here: no supervision, no deadline, no limits on processes,
+no stand-ins for protected names that don't exist (a policy that needs them is refused).
+"""
+
+from __future__ import annotations
+
+import os
+
+from stockade.policies.errors import RequestError
+from stockade.sandbox import argv as lines
+from stockade.sandbox.classify import Case, Outcome, classify
+from stockade.sandbox.launch import Launch, content, open_source, stage
+from stockade.sandbox.program import diagnose
+from stockade.sandbox.status import read_all
+from stockade.sandbox.supervise import Evidence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from stockade.policies.model import Policy
+    from stockade.sandbox.confinement import Confinement
+    from stockade.sandbox.program import Diagnosis
+
+
+class Confined:
+    """A confined start that is ready to be spawned once.
+
+    ``subprocess.run(confined.argv, env=confined.env, pass_fds=confined.fds)``, then ``classify(returncode)``.
+    A context manager; the descriptors are closed at its end.
+    """
+
+    def __init__(self, start: Confinement, diagnosis: Diagnosis) -> None:
+        self.plan = start.plan
+        self.env: dict[str, str] = {}
+        """The environment of bubblewrap itself: empty. The program's travels with the options."""
+        self._diagnosis = diagnosis
+        self._status = os.memfd_create("stockade-status", os.MFD_CLOEXEC)
+        self._fds = [self._status]
+        try:
+            self.argv = self._command(start)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """Descriptors that bubblewrap must inherit under the same numbers (``pass_fds``)."""
+        return tuple(self._fds)
+
+    def _command(self, start: Confinement) -> list[str]:
+        plan = self.plan
+        rendered = lines.render(plan, supervised=False, seccomp=False, by_descriptor=True, staged={})
+        numbers: dict[str, str] = {}
+        for source in rendered.sources:
+            fd = open_source(source.path) if source.path else content(source.data, "stockade-file")
+            self._fds.append(fd)
+            numbers[str(source.number)] = str(fd)
+        options = renumber(rendered.options, numbers)
+        if start.filter_program:
+            self._fds.append(content(start.filter_program, "stockade-filter"))
+            options += ["--seccomp", str(self._fds[-1])]
+        options += ["--json-status-fd", str(self._status)]
+        self._fds.append(content(b"".join(os.fsencode(option) + b"\0" for option in options), "stockade-args"))
+        identity = [] if plan.credentials is None else identity_words(*plan.credentials)
+        return [*identity, start.bwrap.path, "--args", str(self._fds[-1]), "--", *plan.argv]
+
+    def classify(self, returncode: int, *, status: bytes | None = None, stderr: bytes = b"") -> Outcome:
+        """What happened, from bubblewrap's return code (negative for a signal, as ``subprocess`` has it).
+
+        status: bubblewrap's status records, if they went elsewhere than to our own descriptor.
+        stderr: what was captured; quoted where nothing was executed, and never interpreted.
+        """
+        from stockade.sandbox.cli.style import escape
+
+        records = read_all(self.status() if status is None else status)
+        wait_status = -returncode if returncode < 0 else returncode << 8
+        evidence = Evidence(
+            released=records.child_pid is not None,
+            box_seen=records.child_pid is not None,
+            exit_code=records.exit_code,
+            wait_status=wait_status,
+        )
+        message = "" if records.exit_code is not None else escape(stderr.decode("utf-8", "replace").strip()[-300:])
+        return classify(Case(evidence, True, self._diagnosis, message, None))
+
+    def status(self) -> bytes:
+        """The status records that bubblewrap has written so far."""
+        size = os.fstat(self._status).st_size
+        return os.pread(self._status, size, 0)
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+BY_DESCRIPTOR = ("--bind-fd", "--ro-bind-fd", "--ro-bind-data")
+
+
+def renumber(options: Sequence[str], numbers: Mapping[str, str]) -> list[str]:
+    """Options with the fixed descriptor numbers replaced by real ones."""
+    changed = list(options)
+    for index, option in enumerate(options[:-1]):
+        if option in BY_DESCRIPTOR:
+            changed[index + 1] = numbers[options[index + 1]]
+    return changed
+
+
+def identity_words(uid: int, gid: int) -> list[str]:
+    return ["/usr/bin/setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups", "--inh-caps=-all"]
+
+
+def confine(
+    argv: str | Sequence[str | bytes],
+    *,
+    policy: str | os.PathLike[str] | Policy | None = None,
+    mode: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    write: Iterable[str | os.PathLike[str]] = (),
+) -> Confined:
+    """Build a confined start without starting it. Arguments as for ``run``.
+
+    Raises what ``run`` raises; RequestError also for a policy that needs the keeper: stand-ins for protected
+    names, or sources that an unprivileged uid can't reach.
+    """
+    from stockade.sandbox import probe
+    from stockade.sandbox.confinement import prepare
+    from stockade.sandbox.runner import call_options, judge, make_order
+
+    options = call_options(mode=mode or "auto", timeout=None, allow=(), record_egress=False, write=write)
+    order = make_order(argv, policy=policy, cwd=cwd, env=env, options=options)
+    if judge(order)[0] is None:
+        raise RequestError("could not confine the command: the policy's mode is off", remedy="Choose a policy that confines, or pass mode=\"auto\".")
+    host = probe.known()
+    assert host.bwrap is not None
+    start = prepare(order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp"))
+    refuse_keeper_work(start)
+    plan = start.plan
+    return Confined(start, diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view))
+
+
+def refuse_keeper_work(start: Confinement) -> None:
+    launch = Launch()
+    try:
+        staged, _places = stage(start.plan, launch)
+    finally:
+        launch.close()
+    if start.plan.stubs or staged:
+        what = start.plan.stubs[0] if start.plan.stubs else "a directory that only root can enter"
+        raise RequestError(
+            f"could not build a start that needs no keeper: {what!r} needs one",
+            remedy="Use stockade.run, or a policy with a read-only workspace.",
+        )
