@@ -98,7 +98,7 @@ def deadline_passed(case: Case) -> Outcome | None:
         return None
     started = evidence.released
     about = "" if started else " before the program was started"
-    reason = f"stopped after {case.timeout:g} s{about}" if case.timeout is not None else f"stopped at its deadline{about}"
+    reason = f"timed out after {case.timeout:g} s{about}" if case.timeout is not None else f"timed out{about}"
     return Outcome("timed_out", None, None, 124, reason, started=started, rule="deadline_passed")
 
 

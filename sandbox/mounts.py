@@ -66,6 +66,8 @@ def covering(mounts: Sequence[Mount], path: str) -> Mount | None:
 def host_path(mounts: Sequence[Mount], path: str) -> str | None:
     """The host path that is seen at ``path`` inside, or None where nothing of the host is."""
     mount = covering(mounts, path)
+    if mount is not None and mount.op in (MASK, DATA):
+        return "/dev/null" if mount.op == MASK else path
     if mount is None or mount.op not in (BIND, BIND_RO):
         return None
     if mount.source == "/":

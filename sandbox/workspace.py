@@ -132,14 +132,14 @@ def hidden(path: str, place: Place, tree: HostTree) -> list[Mount]:
     return [Mount(MASK, real, reason="hidden by the policy")]
 
 
-def guard(path: str, granted: Mount, tree: HostTree) -> Guard:
-    """Keep ``path`` as it is, below a writable bind.
+def guard(path: str, top: str, tree: HostTree) -> Guard:
+    """Keep ``path`` as it is, below the writable bind of ``top``.
 
     Renaming a parent would dodge a mount on the name alone, so every directory between the grant and the
     name becomes a mount of its own. A missing component is kept from being made by a stand-in. Raises
     PolicyError when a component is a symlink: the program could point it elsewhere.
     """
-    steps = ancestors(path, granted.source)
+    steps = ancestors(path, top)
     mounts: list[Mount] = []
     for step in steps:
         found = kind(tree, step)
