@@ -26,7 +26,11 @@ def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ..
         path = find(program)
         if path is None:
             package = PACKAGES.get(name, name)
-            found.append(Capability(name, "missing", f"{program} is not installed: it {use}", f"Install the package {package}."))
+            found.append(
+                Capability(
+                    name, "missing", f"{program} is not installed: it {use}", f"Install the package {package}."
+                )
+            )
         else:
             found.append(Capability(name, "ok", path))
     return (*found, tun_capability())
@@ -35,7 +39,12 @@ def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ..
 def tun_capability() -> Capability:
     """Whether this user can open /dev/net/tun for reading and writing."""
     if not os.path.exists(TUN):
-        return Capability("tun", "missing", f"{TUN} does not exist", "Load the module: modprobe tun (in a container: --device /dev/net/tun).")
+        return Capability(
+            "tun",
+            "missing",
+            f"{TUN} does not exist",
+            "Load the module: modprobe tun (in a container: --device /dev/net/tun).",
+        )
     try:
         os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:

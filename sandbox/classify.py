@@ -82,7 +82,9 @@ def step_failed(case: Case) -> Outcome | None:
         code = 127 if evidence.failed_errno in (errno.ENOENT, errno.ENOTDIR) else 126
         return not_executed(code, f"could not execute the program: {cause}", "step_failed")
     about = f" ({evidence.failed_detail})" if evidence.failed_detail else ""
-    return failed(f"could not start the sandbox: step {evidence.failed_step!r} failed{about}: {cause}", "step_failed")
+    return failed(
+        f"could not start the sandbox: step {evidence.failed_step!r} failed{about}: {cause}", "step_failed"
+    )
 
 
 def gate_kept_shut(case: Case) -> Outcome | None:
@@ -109,7 +111,9 @@ def stopped(case: Case) -> Outcome | None:
         return None
     code = evidence.exit_code if not evidence.killed else None
     returncode = code if code is not None else 128 + number
-    reason = f"stopped by {signal_name(number)}" + (", then killed" if evidence.killed and evidence.released else "")
+    reason = f"stopped by {signal_name(number)}" + (
+        ", then killed" if evidence.killed and evidence.released else ""
+    )
     return Outcome("stopped", code, None, returncode, reason, started=evidence.released, rule="stopped")
 
 
@@ -141,7 +145,9 @@ def monitor_died(case: Case) -> Outcome | None:
         return None
     number = os.WTERMSIG(status)
     if not case.evidence.released:
-        return failed(f"bubblewrap was killed by {signal_name(number)} before the program was started", "monitor_died")
+        return failed(
+            f"bubblewrap was killed by {signal_name(number)} before the program was started", "monitor_died"
+        )
     reason = f"bubblewrap was killed by {signal_name(number)}; the program may have run"
     return Outcome("lost", None, None, 125, reason, started=True, rule="monitor_died")
 

@@ -101,7 +101,9 @@ class Confined:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -139,19 +141,27 @@ def confine(
     names, or sources that an unprivileged uid can't reach.
     """
     from stockade.sandbox import probe
+    from stockade.sandbox.conduct import judge
     from stockade.sandbox.confinement import prepare
-    from stockade.sandbox.runner import call_options, judge, make_order
+    from stockade.sandbox.order import call_options, make_order
 
     options = call_options(mode=mode or "auto", timeout=None, allow=(), record_egress=False, write=write)
     order = make_order(argv, policy=policy, cwd=cwd, env=env, options=options)
     if judge(order)[0] is None:
-        raise RequestError("could not confine the command: the policy's mode is off", remedy="Choose a policy that confines, or pass mode=\"auto\".")
+        raise RequestError(
+            "could not confine the command: the policy's mode is off",
+            remedy='Choose a policy that confines, or pass mode="auto".',
+        )
     host = probe.known()
     assert host.bwrap is not None
-    start = prepare(order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp"))
+    start = prepare(
+        order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp")
+    )
     refuse_keeper_work(start)
     plan = start.plan
-    return Confined(start, diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view))
+    return Confined(
+        start, diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
+    )
 
 
 def refuse_keeper_work(start: Confinement) -> None:

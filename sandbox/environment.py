@@ -28,6 +28,4 @@ def inside(policy: Resolved, request: Request, facts: Facts, path: Iterable[str]
 
 def passes(name: str, patterns: Iterable[str]) -> bool:
     """Whether a variable of the caller is let through: by name, or by ``PREFIX*``."""
-    return any(
-        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
-    )
+    return any(name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns)

@@ -33,7 +33,11 @@ def situation(bwrap: str) -> tuple[Any, ...]:
         (bwrap, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns),
         (os.geteuid(), os.getegid()),
         tuple(os.readlink(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid", "net")),
-        tuple(line for line in read("/proc/self/status").splitlines() if line.startswith((b"Cap", b"NoNew", b"Seccomp"))),
+        tuple(
+            line
+            for line in read("/proc/self/status").splitlines()
+            if line.startswith((b"Cap", b"NoNew", b"Seccomp"))
+        ),
     )
 
 

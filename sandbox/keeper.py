@@ -144,7 +144,11 @@ class Keeper:
         self.release(run)
         self.collect()
         # ru_maxrss is in KiB (getrusage(2)).
-        return status, sum(each.ru_utime + each.ru_stime for each in used), max(each.ru_maxrss for each in used) * 1024
+        return (
+            status,
+            sum(each.ru_utime + each.ru_stime for each in used),
+            max(each.ru_maxrss for each in used) * 1024,
+        )
 
     def kill_boxes(self, box: int) -> list[resource.struct_rusage]:
         """Kill orphaned boxes: bwrap's pid 1 becomes our child when its monitor ends before it.

@@ -58,10 +58,14 @@ def content(data: bytes, name: str) -> int:
     return fd
 
 
-def confined_job(plan: Plan, bwrap: str, launch: Launch, *, filter_program: bytes, by_descriptor: bool) -> dict[str, Any]:
+def confined_job(
+    plan: Plan, bwrap: str, launch: Launch, *, filter_program: bytes, by_descriptor: bool
+) -> dict[str, Any]:
     """The job of a confined start; its descriptors are added to ``launch``."""
     staged, places = stage(plan, launch)
-    line = lines.render(plan, supervised=True, seccomp=bool(filter_program), by_descriptor=by_descriptor, staged=places)
+    line = lines.render(
+        plan, supervised=True, seccomp=bool(filter_program), by_descriptor=by_descriptor, staged=places
+    )
     options = b"".join(os.fsencode(option) + b"\0" for option in line.options)
     launch.give(content(options, "stockade-args"), lines.ARGS_FD)
     if filter_program:
@@ -116,7 +120,9 @@ def open_source(path: str) -> int:
     try:
         return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise StockadeError(f"could not open {path!r} to show it inside: {(error.strerror or '').lower()}") from None
+        raise StockadeError(
+            f"could not open {path!r} to show it inside: {(error.strerror or '').lower()}"
+        ) from None
 
 
 def resource_numbers(limits: tuple[tuple[str, int], ...]) -> list[tuple[int, int]]:

@@ -57,8 +57,8 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
     tools = toolchains.bring(policy, facts, tree, ordered(mounts))
     mounts = [*system, *tools.mounts, *place.mounts, *workspace.guards(policy, facts, place, tree)]
     mounts += workspace.socket_masks(facts, ordered(mounts))
-    mounts.append(rootfs.passwd_file(facts, tree))
-    final = ordered(mount for mount in mounts if mount is not None)
+    mounts += rootfs.passwd_file(facts, tree)
+    final = ordered(mounts)
     check_size(final)
     return Plan(
         mounts=final,

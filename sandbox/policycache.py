@@ -64,7 +64,15 @@ def work_out(
 def cache_key(base: str | None, workspace: str, options: Mapping[str, object]) -> tuple[Any, ...]:
     given = tuple(sorted((name, frozen(value)) for name, value in options.items()))
     folder = os.getcwd() if base is not None and ("/" in base or base.endswith(".toml")) else ""
-    return FORMAT, stamp_of_code(), base, folder, workspace, given, tuple(os.environ.get(name) for name in VARIABLES)
+    return (
+        FORMAT,
+        stamp_of_code(),
+        base,
+        folder,
+        workspace,
+        given,
+        tuple(os.environ.get(name) for name in VARIABLES),
+    )
 
 
 def stamp_of_code() -> tuple[int, int]:

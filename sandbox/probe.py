@@ -29,7 +29,7 @@ def known(*, leased: bool = False) -> Host:
 
     ``leased`` adds the tools of leased networks. Raises nothing: what is missing is in the result.
     """
-    global _known  # noqa: PLW0603
+    global _known
     host = _known
     if host is None:
         host = recalled() or basic_probe()
@@ -52,7 +52,7 @@ def probe() -> Host:
 
 def forget() -> None:
     """A run could not be set up: what is remembered of this host no longer holds."""
-    global _known  # noqa: PLW0603
+    global _known
     _known = None
     hostcache.forget()
 
@@ -70,7 +70,9 @@ def with_network(host: Host) -> Host:
         "this version of stockade has no leased networks: egress is none or nothing",
         "Run without --allow and --record-egress.",
     )
-    return host.replace(capabilities=(*host.capabilities, *features.tool_capabilities(binaries.find_helper), leased))
+    return host.replace(
+        capabilities=(*host.capabilities, *features.tool_capabilities(binaries.find_helper), leased)
+    )
 
 
 def basic_probe() -> Host:
@@ -80,7 +82,10 @@ def basic_probe() -> Host:
     except SandboxUnavailable as error:
         state = "too old" if "too old" in error.message else "missing"
         broken = Capability("bwrap", state, error.message, error.remedy)
-        rest = [Capability(name, "unknown", "not tried: there is no usable bubblewrap", error.remedy) for name in BASIC[1:]]
+        rest = [
+            Capability(name, "unknown", "not tried: there is no usable bubblewrap", error.remedy)
+            for name in BASIC[1:]
+        ]
         return Host((broken, *rest, overlay(None)), None)
     from stockade.sandbox import trial
 
@@ -101,7 +106,7 @@ def overlay(binary: Bwrap | None) -> Capability:
     detail = "this version of stockade has no overlay workspaces"
     if binary is not None and not binary.has("--overlay-src"):
         detail += ", and bubblewrap below 0.11 has no overlay mounts"
-    return Capability("overlay", "missing", detail, "Use workspace = \"read-only\" or \"read-write\".")
+    return Capability("overlay", "missing", detail, 'Use workspace = "read-only" or "read-write".')
 
 
 def temporary() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import stat
+from collections.abc import Iterable
 
 from stockade.policies.errors import RequestError
 from stockade.policies.record import Record
@@ -32,18 +33,20 @@ def make_request(
 ) -> Request:
     """Check a call's arguments. Raises RequestError, whose message says which one can't be used and why."""
     argv = command_argv(command)
-    variables = tuple((check_name(name), check_text(value, f"the value of {name!r}")) for name, value in (env or {}).items())
+    variables = tuple(
+        (check_name(name), check_text(value, f"the value of {name!r}")) for name, value in (env or {}).items()
+    )
     check_size(argv, variables)
     return Request(argv, directory(cwd), variables)
 
 
-def command_argv(command: str | Sequence[str | bytes]) -> tuple[str, ...]:
+def command_argv(command: object) -> tuple[str, ...]:
     """A string runs through ``/bin/sh -c``; a sequence is executed directly."""
     if isinstance(command, str):
         if not command.strip():
             raise RequestError("could not run the command: it is empty", remedy="Name a program to run.")
         return (SHELL, "-c", check_text(command, "the command"))
-    if isinstance(command, bytes) or not hasattr(command, "__iter__"):
+    if isinstance(command, bytes | bytearray) or not isinstance(command, Iterable):
         raise RequestError(f"could not run the command: it is {type(command).__name__}, not a string or a list")
     argv = tuple(check_text(word, f"argument {index}") for index, word in enumerate(command))
     if not argv or not argv[0]:

@@ -11,7 +11,22 @@ if TYPE_CHECKING:
     from stockade.sandbox.tree import HostTree
 
 LEFT_OUT = frozenset(
-    ("proc", "dev", "sys", "run", "tmp", "home", "root", "mnt", "media", "boot", "lost+found", "init", "oldroot", "newroot")
+    (
+        "proc",
+        "dev",
+        "sys",
+        "run",
+        "tmp",
+        "home",
+        "root",
+        "mnt",
+        "media",
+        "boot",
+        "lost+found",
+        "init",
+        "oldroot",
+        "newroot",
+    )
 )
 """Top-level names of the host that the view has in no form, or only as something of its own."""
 
@@ -36,7 +51,8 @@ SENSITIVE_FILES = (
 
 MINIMAL_ETC = (
     "group", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "timezone",
-    "hosts", "host.conf", "resolv.conf", "gai.conf", "services", "protocols", "ssl/certs", "ssl/openssl.cnf", "ca-certificates",
+    "hosts", "host.conf", "resolv.conf", "gai.conf", "services", "protocols", "ssl/certs", "ssl/openssl.cnf",
+    "ca-certificates",
     "pki/tls", "pki/ca-trust", "crypto-policies", "mime.types", "os-release", "locale.conf", "inputrc", "profile",
     "bash.bashrc", "magic",
 )  # fmt: skip
@@ -154,15 +170,15 @@ def cpu_view(tree: HostTree) -> list[Mount]:
     return [Mount(BIND_RO, path, path, "processor and memory topology")] if kind(tree, path) == "dir" else []
 
 
-def passwd_file(facts: Facts, tree: HostTree) -> Mount | None:
+def passwd_file(facts: Facts, tree: HostTree) -> list[Mount]:
     """The host's accounts, with the home of the box's user set to its HOME: ``~`` must not lead elsewhere.
 
-    None where the host's own file says so already.
+    Nothing to mount where the host's own file says so already.
     """
     text = tree.text("/etc/passwd")
     listed = [line.split(":") for line in text.splitlines()]
     if any(len(row) > 5 and row[2] == str(facts.uid) and row[5] == facts.home for row in listed):
-        return None
+        return []
     entry = f"{facts.user}:x:{facts.uid}:{facts.gid}::{facts.home}:/bin/sh"
     lines = [entry] + [
         line
@@ -170,7 +186,7 @@ def passwd_file(facts: Facts, tree: HostTree) -> Mount | None:
         if line.split(":")[2:3] != [str(facts.uid)] and not line.startswith(f"{facts.user}:")
     ]
     data = "".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape")
-    return Mount(DATA, "/etc/passwd", reason="the home of the user inside is HOME", data=data)
+    return [Mount(DATA, "/etc/passwd", reason="the home of the user inside is HOME", data=data)]
 
 
 def kind(tree: HostTree, path: str) -> str | None:

@@ -9,7 +9,6 @@ from stockade.policies.errors import RequestError, StockadeError
 from stockade.policies.record import Record
 from stockade.sandbox import globs
 from stockade.sandbox.mounts import below
-from stockade.sandbox.tree import HostTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +65,11 @@ def roots_of(policy: Resolved, workspace: str, home: str) -> tuple[str, ...]:
     """Where hide patterns apply: the workspace and every path granted beside it (real paths)."""
     listed = [os.path.realpath(absolute(path, workspace, home)) for path in (*policy.write, *policy.read)]
     places = [workspace, *listed] if policy.workspace != "none" else listed
-    return tuple(place for place in dict.fromkeys(places) if not any(place != other and below(place, other) for other in places))
+    return tuple(
+        place
+        for place in dict.fromkeys(places)
+        if not any(place != other and below(place, other) for other in places)
+    )
 
 
 def absolute(path: str, workspace: str, home: str) -> str:
@@ -99,9 +102,7 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
 
 def look(root: str, patterns: tuple[str, ...]) -> Expansion:
     """One walk of a granted directory: what is to be hidden, and sockets and pipes of the host."""
-    walk = globs.expand(
-        os.fsencode(root), patterns, limit=WALK_ENTRIES, deadline=time.monotonic() + WALK_SECONDS
-    )
+    walk = globs.expand(os.fsencode(root), patterns, limit=WALK_ENTRIES, deadline=time.monotonic() + WALK_SECONDS)
     if not walk.complete:
         raise StockadeError(
             f"could not look for hidden files in {root!r}: more than {walk.seen} entries, or more than {WALK_SECONDS:.0f} s",
@@ -116,7 +117,9 @@ def home_directory() -> str:
     if not os.path.isabs(home) or "\0" in home:
         return "/home/user"
     real = os.path.realpath(home)
-    if real == "/" or not (os.path.isdir(real) or real.split("/")[1] in ("home", "root", "run", "tmp", "mnt", "media")):
+    if real == "/" or not (
+        os.path.isdir(real) or real.split("/")[1] in ("home", "root", "run", "tmp", "mnt", "media")
+    ):
         return "/home/user"
     return real
 
@@ -194,7 +197,7 @@ def identify(policy: Resolved, workspace: str) -> Identity:
     if needs_root and policy.user == "unprivileged":
         raise RequestError(
             f"could not run unprivileged: uid {NOBODY} can't use {needs_root!r}",
-            remedy=f"Give it the rights, or set process.user = \"auto\" (keeps root, enforcement is then partial).",
+            remedy='Give it the rights, or set process.user = "auto" (keeps root, enforcement is then partial).',
         )
     return kept if needs_root else dropped
 

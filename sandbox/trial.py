@@ -51,8 +51,14 @@ class Seen:
 
     def __init__(self, finished: Finished | None, place: str) -> None:
         self.ran = finished is not None and finished.evidence.exit_code is not None
-        self.error = "" if finished is None or finished.stderr is None else finished.stderr.data.decode("utf-8", "replace").strip()
-        text = "" if finished is None or finished.stdout is None else finished.stdout.data.decode("utf-8", "replace")
+        self.error = (
+            ""
+            if finished is None or finished.stderr is None
+            else finished.stderr.data.decode("utf-8", "replace").strip()
+        )
+        text = (
+            "" if finished is None or finished.stdout is None else finished.stdout.data.decode("utf-8", "replace")
+        )
         self.said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
         self.gate = "" if finished is None else finished.evidence.gate_failure
         self.wrote_open = os.path.exists(f"{place}/open/made")
@@ -111,7 +117,9 @@ def trial_policy(place: str) -> Resolved:
     )  # fmt: skip
 
 
-def judge(binary: Bwrap, seen: Seen, *, fresh_proc: bool, use_filter: bool, filter_problem: str) -> list[Capability]:
+def judge(
+    binary: Bwrap, seen: Seen, *, fresh_proc: bool, use_filter: bool, filter_problem: str
+) -> list[Capability]:
     """Each capability from what was seen (pure, given the trial)."""
     kept_out = seen.says("forbidden", "no") and seen.says("root", "no") and not seen.wrote_shut
     let_in = seen.says("permitted", "yes") and seen.says("home", "yes") and seen.wrote_open
@@ -139,7 +147,12 @@ def cleared(seen: Seen, fresh_proc: bool) -> bool:
 def verdict(name: str, good: bool, detail: str) -> Capability:
     if good:
         return Capability(name, "ok", detail)
-    return Capability(name, "missing", f"the trial did not show that {detail}", "Please report this host: run `stockade doctor --json`.")
+    return Capability(
+        name,
+        "missing",
+        f"the trial did not show that {detail}",
+        "Please report this host: run `stockade doctor --json`.",
+    )
 
 
 def network(seen: Seen, fresh_proc: bool) -> Capability:
@@ -167,7 +180,12 @@ def proc(fresh: bool, seen: Seen) -> Capability:
 
 def nested(binary: Bwrap, seen: Seen) -> Capability:
     if not binary.has("--disable-userns"):
-        return Capability("no-new-userns", "too old", "this bubblewrap has no --disable-userns", "Install bubblewrap 0.8 or newer.")
+        return Capability(
+            "no-new-userns",
+            "too old",
+            "this bubblewrap has no --disable-userns",
+            "Install bubblewrap 0.8 or newer.",
+        )
     return verdict("no-new-userns", not seen.says("nested", "yes"), "no user namespace can be made inside")
 
 
@@ -175,7 +193,10 @@ def by_descriptor(binary: Bwrap) -> Capability:
     if binary.has("--bind-fd") and binary.has("--ro-bind-fd"):
         return Capability("bind-fd", "ok", "sources are opened once and mounted by descriptor")
     return Capability(
-        "bind-fd", "too old", "this bubblewrap mounts by path only: a source could be swapped", "Install bubblewrap 0.10 or newer."
+        "bind-fd",
+        "too old",
+        "this bubblewrap mounts by path only: a source could be swapped",
+        "Install bubblewrap 0.10 or newer.",
     )
 
 
@@ -183,7 +204,9 @@ def syscall_filter(seen: Seen, fresh_proc: bool, use_filter: bool, problem: str)
     if use_filter and (seen.says("Seccomp:", "2") or not fresh_proc):
         return Capability("seccomp", "ok", "the syscall filter is in force")
     detail = problem or "the box started only without the syscall filter"
-    return Capability("seccomp", "missing", detail, "Install libseccomp (libseccomp2 on Debian) and the package pyseccomp.")
+    return Capability(
+        "seccomp", "missing", detail, "Install libseccomp (libseccomp2 on Debian) and the package pyseccomp."
+    )
 
 
 def root_dropped() -> Capability:
@@ -199,5 +222,19 @@ def root_dropped() -> Capability:
 def nothing_runs(seen: Seen) -> list[Capability]:
     """No box at all: find out which step the host refuses."""
     cause = userns.why_not(seen.gate or seen.error)
-    rest = ("mount-isolation", "network-isolation", "environment", "capabilities", "proc", "no-new-userns", "bind-fd", "seccomp", "limits", "drop-root")
-    return [cause, *(Capability(name, "unknown", "not tried: no box could be started", cause.remedy) for name in rest)]
+    rest = (
+        "mount-isolation",
+        "network-isolation",
+        "environment",
+        "capabilities",
+        "proc",
+        "no-new-userns",
+        "bind-fd",
+        "seccomp",
+        "limits",
+        "drop-root",
+    )
+    return [
+        cause,
+        *(Capability(name, "unknown", "not tried: no box could be started", cause.remedy) for name in rest),
+    ]

@@ -8,6 +8,10 @@ import sys
 
 from stockade.policies.capability import Capability
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TRY = """
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -52,7 +56,12 @@ def restricted_later(said: str) -> Capability:
         return apparmor(said)
     from stockade.sandbox.cli.style import escape
 
-    return Capability("user-namespaces", "unknown", f"no box could be started: {escape(said) or 'bubblewrap said nothing'}", "Run bubblewrap by hand to see what this host refuses: bwrap --ro-bind / / --unshare-all true")
+    return Capability(
+        "user-namespaces",
+        "unknown",
+        f"no box could be started: {escape(said) or 'bubblewrap said nothing'}",
+        "Run bubblewrap by hand to see what this host refuses: bwrap --ro-bind / / --unshare-all true",
+    )
 
 
 def apparmor(said: str) -> Capability:
@@ -60,12 +69,12 @@ def apparmor(said: str) -> Capability:
         "user-namespaces",
         "disabled",
         "AppArmor gives unprivileged user namespaces no rights (kernel.apparmor_restrict_unprivileged_userns = 1)",
-        "Install the profile for bubblewrap: apt install apparmor-profiles, then "
-        "ln -s /usr/share/apparmor/extra-profiles/bwrap-userns-restrict /etc/apparmor.d/ and apparmor_parser -r on it.",
+        "Install the profile for bubblewrap: apt install apparmor-profiles, then link "
+        "/usr/share/apparmor/extra-profiles/bwrap-userns-restrict into /etc/apparmor.d and load it: apparmor_parser -r.",
     )
 
 
-def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> Capability:  # noqa: F821
+def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> Capability:
     """Which knob it is (pure, given how settings are read)."""
     if code == errno.ENOSPC:
         knob = f"user.max_{LIMITS[name]}_namespaces"
@@ -73,7 +82,7 @@ def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> C
         return Capability(
             "user-namespaces",
             "disabled",
-            f"no more {name} namespaces can be made: {knob} = {value or 'unknown'}, or this process is in a box already",
+            f"no more {name} namespaces can be made: {knob} = {value or 'unknown'}, or this is a box already",
             f"Raise it (sysctl {knob}=10000), or run outside of the sandbox you are in.",
         )
     if read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
@@ -86,10 +95,15 @@ def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> C
     if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
         return apparmor(said)
     if code == errno.EAGAIN:
-        return Capability("user-namespaces", "unknown", "too many processes of this user are running", "Try again when fewer are running, or raise ulimit -u.")
+        return Capability(
+            "user-namespaces",
+            "unknown",
+            "too many processes of this user are running",
+            "Try again when fewer are running, or raise ulimit -u.",
+        )
     return Capability(
         "user-namespaces",
         "disabled",
-        f"making a {name} namespace is refused ({errno.errorcode.get(code, code)}): most likely by a container's seccomp profile",
-        "Run the container with a profile that allows it, such as --security-opt seccomp=unconfined, or run outside.",
+        f"making a {name} namespace is refused ({errno.errorcode.get(code, code)}), as a container's seccomp profile does",
+        "Run the container with a profile that allows it (--security-opt seccomp=unconfined does), or run outside.",
     )

@@ -77,14 +77,17 @@ def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], no
     if policy.workspace == "none":
         return []
     if workspace == "/":
-        raise RequestError("could not use / as the workspace: it would grant the whole host", remedy="Run in a directory of its own, or name one with --cwd.")
+        raise RequestError(
+            "could not use / as the workspace: it would grant the whole host",
+            remedy="Run in a directory of its own, or name one with --cwd.",
+        )
     op = BIND if policy.workspace == "read-write" else BIND_RO
     owner = next((path for path in covered if below(path, workspace)), None)
     if owner is None:
         return [Mount(op, workspace, workspace, f"the workspace, {policy.workspace}", pinned=True)]
     if op == BIND:
         raise RequestError(
-            f"could not use {workspace!r} as a writable workspace: the box replaces {owner!r} by an empty directory",
+            f"could not use {workspace!r} as a writable workspace: the box has an empty {owner!r} of its own",
             remedy="Run in a directory of its own below it, or name one with --cwd.",
         )
     notes.append(f"{workspace} is not shown: the box has an empty {owner} of its own; run below it, or use --cwd")
@@ -100,11 +103,17 @@ def grant(path: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) ->
         raise PolicyError(f"could not grant {verb} to {path!r}: it is the whole host")
     node = tree.node(real)
     if node is None:
-        raise PolicyError(f"could not grant {verb} to {path!r}: {real!r} does not exist or can't be seen", remedy="Create it first, or take the entry out.")
+        raise PolicyError(
+            f"could not grant {verb} to {path!r}: {real!r} does not exist or can't be seen",
+            remedy="Create it first, or take the entry out.",
+        )
     if node.kind not in ("dir", "file"):
         raise PolicyError(f"could not grant {verb} to {path!r}: {real!r} is neither a directory nor a file")
     if op == BIND and any(below(home, real) for home in (facts.home, "/home", "/root", "/usr", "/etc")):
-        raise PolicyError(f"could not grant write to {path!r}: {real!r} holds the home or the system", remedy="Name a directory below it.")
+        raise PolicyError(
+            f"could not grant write to {path!r}: {real!r} holds the home or the system",
+            remedy="Name a directory below it.",
+        )
     if real != wanted:
         notes.append(f"{verb} {path!r} leads to {real!r}")
     return Mount(op, real, real, f"granted: {verb}", pinned=True)
@@ -163,7 +172,7 @@ def ancestors(path: str, top: str) -> list[str]:
 
 
 def socket_masks(facts: Facts, mounts: Sequence[Mount]) -> list[Mount]:
-    """Cover every socket (and pipe) of the host that the view would show: a read-only bind does not stop connect()."""
+    """Cover every socket and pipe of the host in view: a read-only bind does not stop connect()."""
     return [
         Mount(MASK, path, reason="a socket or pipe of the host")
         for path in dict.fromkeys(facts.sockets)

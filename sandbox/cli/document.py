@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO, Any
 
+    from stockade.sandbox.order import Order
     from stockade.sandbox.result import RunResult
-    from stockade.sandbox.runner import Order
 
 
 def render(document: dict[str, Any]) -> str:
@@ -62,7 +62,10 @@ def reserve(path: str, workspace: str) -> IO[str]:
     full = os.path.abspath(path)
     folder = os.path.dirname(full)
     if below(folder, workspace) and os.path.realpath(folder) != folder:
-        raise RequestError(f"could not write {path!r}: a directory on the way is a symlink", remedy="Name a file outside of the workspace.")
+        raise RequestError(
+            f"could not write {path!r}: a directory on the way is a symlink",
+            remedy="Name a file outside of the workspace.",
+        )
     try:
         fd = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:

@@ -8,14 +8,14 @@ from stockade.sandbox import probe, replay
 from stockade.sandbox.cli import exits
 from stockade.sandbox.cli.document import render
 from stockade.sandbox.cli.style import colour_on, escape, paint, table
+from stockade.sandbox.conduct import judge
 from stockade.sandbox.confinement import prepare
 from stockade.sandbox.result import plain
-from stockade.sandbox.runner import judge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stockade.sandbox.confinement import Confinement
-    from stockade.sandbox.runner import Order
+    from stockade.sandbox.order import Order
 
 
 def show(order: Order, *, as_json: bool) -> int:
@@ -25,7 +25,9 @@ def show(order: Order, *, as_json: bool) -> int:
         return exits.OK
     host = probe.known()
     assert host.bwrap is not None
-    start = prepare(order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp"))
+    start = prepare(
+        order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp")
+    )
     line = replay.line(start)
     sys.stdout.write(render(document(start, line)) if as_json else text(start, line, settled.level))
     return exits.OK

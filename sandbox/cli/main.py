@@ -89,7 +89,11 @@ def unknown(name: str) -> StockadeError:
     from stockade.sandbox.cli.style import escape
 
     near = min(COMMANDS, key=lambda each: edit_distance(name, each))
-    hint = f"Did you mean `stockade {near}`?" if edit_distance(name, near) <= 2 else "stockade --help lists the commands."
+    hint = (
+        f"Did you mean `stockade {near}`?"
+        if edit_distance(name, near) <= 2
+        else "stockade --help lists the commands."
+    )
     return UsageError(f"could not understand the command {escape(name)!r}: there is no such command", remedy=hint)
 
 

@@ -52,7 +52,14 @@ def list_presets(*, as_json: bool) -> int:
 
     rows = [[name, ABOUT.get(name, "")] for name in preset_names()]
     if as_json:
-        sys.stdout.write(render({"schema": "stockade.presets/1", "presets": [{"name": name, "about": about} for name, about in rows]}))
+        sys.stdout.write(
+            render(
+                {
+                    "schema": "stockade.presets/1",
+                    "presets": [{"name": name, "about": about} for name, about in rows],
+                }
+            )
+        )
     else:
         sys.stdout.write(table(rows, colour_on(sys.stdout)))
     return exits.OK
@@ -62,7 +69,14 @@ def show(name: str, *, as_json: bool) -> int:
     from stockade.policies.explain import to_dict, to_toml
     from stockade.policies.resolve import resolve
 
-    found = resolve(base=name, workspace="/usr", environ={}, system_file="/nonexistent", user_file="/nonexistent", discover_project=False)
+    found = resolve(
+        base=name,
+        workspace="/usr",
+        environ={},
+        system_file="/nonexistent",
+        user_file="/nonexistent",
+        discover_project=False,
+    )
     sys.stdout.write(render(to_dict(found.resolved)) if as_json else to_toml(found.resolved))
     return exits.OK
 

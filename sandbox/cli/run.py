@@ -7,7 +7,8 @@ import sys
 
 from stockade.sandbox.cli import exits, shared
 from stockade.sandbox.cli.options import FLAG, Option, UsageError, parse, render_help
-from stockade.sandbox.runner import carry_out, make_order
+from stockade.sandbox.conduct import carry_out
+from stockade.sandbox.order import make_order
 from stockade.sandbox.supervise import Stopper
 
 TYPE_CHECKING = False
@@ -15,20 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from stockade.sandbox.order import Order
     from stockade.sandbox.result import RunResult
-    from stockade.sandbox.runner import Order
 
 OPTIONS = (
     *shared.POLICY_OPTIONS,
-    Option(("--trusted",), "trusted", FLAG, "", "the command is yours: run it directly unless a mode is set", "Policy"),
+    Option(
+        ("--trusted",), "trusted", FLAG, "", "the command is yours: run it directly unless a mode is set", "Policy"
+    ),
     Option(("-v", "--verbose"), "verbose", FLAG, "", "end with the verdict and its evidence, on stderr"),
     shared.JSON,
     Option(("--dry-run",), "dry_run", FLAG, "", "print the plan and a bwrap line to paste; run nothing"),
     shared.HELP,
 )
 USAGE = "stockade run [OPTIONS] [--] COMMAND [ARGUMENT...]"
-SUMMARY = "Run a command that nobody here wrote, confined. The default policy is read-only, with no network and an empty HOME."
-EPILOG = "Exit codes: the program's own; 124 timed out; 125 stockade failed or refused; 126 not executable; 127 not found; 128+N after signal N."
+SUMMARY = (
+    "Run a command that nobody here wrote, confined. The default policy is read-only, no network, an empty HOME."
+)
+EPILOG = (
+    "Exit codes: the program's own; 124 timed out; 125 stockade failed or refused; 126 not executable; "
+    "127 not found; 128+N after signal N."
+)
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 

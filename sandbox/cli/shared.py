@@ -24,7 +24,9 @@ POLICY_OPTIONS = (
     Option(("--timeout",), "timeout", VALUE, "TIME", "stop after TIME: 10, 10s, 500ms, 2m, 1h", "Limits"),
     Option(("--memory",), "memory", VALUE, "SIZE", "memory of each process: 512M, 2G", "Limits"),
 )  # fmt: skip
-JSON = Option(("--json",), "json", OPTIONAL_FILE, "FILE", "print a JSON document (to FILE: leave the streams alone)")
+JSON = Option(
+    ("--json",), "json", OPTIONAL_FILE, "FILE", "print a JSON document (to FILE: leave the streams alone)"
+)
 HELP = Option(("-h", "--help"), "help", FLAG, "", "show this text")
 
 _KEYS = {
@@ -68,5 +70,8 @@ def variables(given: tuple[str, ...]) -> dict[str, str]:
         elif name in os.environ:
             chosen[name] = os.environ[name]
         else:
-            raise UsageError(f"could not pass the variable {name!r}: it is not set", remedy=f"Set it, or write --env {name}=VALUE.")
+            raise UsageError(
+                f"could not pass the variable {name!r}: it is not set",
+                remedy=f"Set it, or write --env {name}=VALUE.",
+            )
     return chosen

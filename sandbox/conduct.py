@@ -1,0 +1,183 @@
+"""Carry out an order: decide between direct, confined and refused, and run it that way."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from stockade.policies.capability import needs, settle
+from stockade.policies.decide import decide, warn_if_off
+from stockade.policies.errors import SandboxUnavailable
+from stockade.sandbox.confinement import Confinement, prepare
+from stockade.sandbox.engine import Io, execute
+from stockade.sandbox.program import diagnose
+from stockade.sandbox.verdict import verdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stockade.policies.capability import Settlement
+    from stockade.sandbox.host import Host
+    from stockade.sandbox.launch import Launch
+    from stockade.sandbox.order import Order
+    from stockade.sandbox.result import RunResult
+    from stockade.sandbox.supervise import Stopper
+    from stockade.sandbox.writes import Manifest
+
+
+def carry_out(
+    order: Order,
+    *,
+    capture: bool,
+    stopper: Stopper | None = None,
+    fork: bool = False,
+    terminal: bool = False,
+) -> RunResult:
+    """Decide and run. ``fork``: this process is single-threaded and ours (the command line)."""
+    began = time.monotonic()
+    settled, host = judge(order)
+    io = Io(order.stdin, capture, order.policy.output, terminal)
+    deadline = None if order.policy.timeout is None else began + order.policy.timeout
+    if settled is None:
+        warn_once(order, plainly=fork)
+        return direct(order, io, deadline, stopper, fork=fork)
+    return confined(order, io, settled, host, deadline, stopper, fork=fork)
+
+
+def judge(order: Order) -> tuple[Settlement | None, Host | None]:
+    """None where the command runs directly; else what the host can enforce. Raises SandboxUnavailable."""
+    if decide(order.policy.mode, order.trusted, "full") == "direct":
+        return None, None
+    from stockade.sandbox import probe
+    from stockade.sandbox.survey import identify
+
+    host = probe.known(leased=order.policy.egress != "none")
+    identity = identify(order.policy, order.request.cwd)
+    settled = settle(
+        host.by_name(), needs(order.policy, real_root=identity.real_root, keep_root=identity.kept_root)
+    )
+    if decide(order.policy.mode, order.trusted, settled.level) == "refuse":
+        raise refusal(order, settled)
+    return settled, host
+
+
+def refusal(order: Order, settled: Settlement) -> SandboxUnavailable:
+    mode = order.policy.mode or "auto"
+    causes = "; ".join(f"{each.name}: {each.state} ({each.detail})" for each in settled.missing)
+    remedies = list(dict.fromkeys(each.remedy for each in settled.missing if each.remedy))
+    return SandboxUnavailable(
+        f"could not confine the command as its policy asks (mode {mode}): {causes}",
+        mode=mode,
+        missing=tuple(each.name for each in settled.missing),
+        remedy=" ".join(remedies) or "Run `stockade doctor`.",
+    )
+
+
+def confined(
+    order: Order,
+    io: Io,
+    settled: Settlement,
+    host: Host | None,
+    deadline: float | None,
+    stopper: Stopper | None,
+    *,
+    fork: bool,
+) -> RunResult:
+    assert host is not None
+    assert host.bwrap is not None
+    start = prepare(
+        order.policy,
+        order.request,
+        host.bwrap,
+        fresh_proc=host.has("proc"),
+        use_filter=host.has("seccomp"),
+    )
+    plan = start.plan
+    diagnosis = diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
+    if io.terminal:
+        start = with_terminal(start)
+    before = manifest(start)
+    finished = execute(
+        start.job,
+        io,
+        confined=True,
+        deadline=deadline,
+        stopper=stopper,
+        process_limit=start.process_limit,
+        fork=fork,
+    )
+    if not finished.evidence.released and not finished.evidence.stop_signal:
+        from stockade.sandbox import probe
+
+        probe.forget()
+    return verdict(order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start)
+
+
+def with_terminal(start: Confinement) -> Confinement:
+    """Make the program the leader of a session of its own with its terminal: job control needs that."""
+    plan = start.plan
+    for path in ("/usr/bin/setsid", "/bin/setsid"):
+        if plan.view(path) and os.access(path, os.X_OK):
+            return start.replace(plan=plan.replace(argv=(path, "--ctty", *plan.argv)))
+    return start.replace(plan=plan.replace(notes=(*plan.notes, "no job control: setsid is not visible inside")))
+
+
+def manifest(start: Confinement) -> Manifest | None:
+    """The writable places before the run; None where nothing of the host can be written."""
+    if not start.plan.writable:
+        return None
+    from stockade.sandbox import writes
+
+    return writes.take(start.plan.writable)
+
+
+def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None, *, fork: bool) -> RunResult:
+    """Run unconfined, with the caller's own environment."""
+    env = {**os.environ, **dict(order.request.env)}
+    path = env.get("PATH", os.defpath)
+    diagnosis = diagnose(order.request.argv[0], path=path, cwd=order.request.cwd, view=as_on_host)
+    program = diagnosis.found or order.request.argv[0]
+
+    def job(_into: Launch) -> dict[str, object]:
+        return {
+            "confined": False,
+            "program": os.fsencode(program),
+            "argv": [os.fsencode(word) for word in order.request.argv],
+            "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+            "cwd": os.fsencode(order.request.cwd),
+            "credentials": None,
+            "limits": [],
+            "stubs": [],
+            "staged": [],
+            "stage": "",
+            "terminal": None,
+        }
+
+    finished = execute(job, io, confined=False, deadline=deadline, stopper=stopper, fork=fork)
+    return verdict(order, finished, diagnosis, settled=None, notes=(), before=None, start=None)
+
+
+def as_on_host(path: str) -> str | None:
+    return path if os.path.lexists(path) else None
+
+
+_warned = False
+
+
+def warn_once(order: Order, *, plainly: bool) -> None:
+    """Foreign code that runs unconfined is said once per process, with the setting that did it.
+
+    ``plainly``: a line on stderr, for the command line; a library call warns the Python way.
+    """
+    global _warned
+    setting = dict(order.policy.origin).get("mode", "the call")
+    text = warn_if_off(order.policy.mode, order.trusted, setting)
+    if text is None or _warned:
+        return
+    _warned = True
+    if plainly:
+        sys.stderr.write(f"stockade: warning: {text}\n")
+        return
+    import warnings
+
+    warnings.warn(text, RuntimeWarning, stacklevel=4)
