@@ -11,12 +11,15 @@ import errno
 import fcntl
 import marshal
 import os
-import signal
+import resource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from typing import Any
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -37,6 +40,12 @@ KEYCTL_NUMBER = {
 CAPABILITY_VERSION_3 = 0x20080522
 HIGH = 400
 """Descriptors are parked here and above while they are moved to the numbers the argv speaks of."""
+
+IGNORED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+    signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
+)  # fmt: skip
+"""What the keeper, Python or a caller may have set to be ignored."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -132,21 +141,13 @@ def close_others(keep: set[int], end: int) -> None:
 
 
 def reset_signals(job: dict[str, Any], fds: list[int]) -> None:
-    """An ignored SIGCHLD hangs bwrap below 0.11.1; ignored SIGPIPE and SIGINT would reach the program."""
-    for number in range(1, signal.NSIG):
-        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not signal.SIG_DFL:
-            try:
-                signal.signal(number, signal.SIG_DFL)
-            except (OSError, ValueError):
-                pass  # reserved by libc
+    """Undo what is ignored: exec resets only handlers. An ignored SIGCHLD hangs bwrap below 0.11.1."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def set_limits(job: dict[str, Any], fds: list[int]) -> None:
-    if not job["limits"]:
-        return
-    import resource
-
     for number, value in job["limits"]:
         _soft, hard = resource.getrlimit(number)
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
 from stockade.policies.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
 
     from stockade.sandbox.program import Diagnosis
     from stockade.sandbox.supervise import Evidence
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 OUTCOMES = ("exited", "signalled", "timed_out", "stopped", "lost", "runner_failed", "not_executed")
 
@@ -177,8 +179,10 @@ def is_signal(number: int) -> bool:
 
 
 def signal_name(number: int) -> str:
+    from signal import Signals
+
     try:
-        return signal.Signals(number).name
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"
 

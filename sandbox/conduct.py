@@ -12,7 +12,6 @@ from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox.confinement import Confinement, prepare
 from stockade.sandbox.engine import Io, execute
 from stockade.sandbox.program import diagnose
-from stockade.sandbox.verdict import verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,12 +104,20 @@ def confined(
         stopper=stopper,
         process_limit=start.process_limit,
         fork=fork,
+        meanwhile=load_verdict,
     )
     if not finished.evidence.released and not finished.evidence.stop_signal:
         from stockade.sandbox import probe
 
         probe.forget()
+    from stockade.sandbox.verdict import verdict
+
     return verdict(order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start)
+
+
+def load_verdict() -> None:
+    """Import what comes after the run while the box is being set up."""
+    from stockade.sandbox import verdict  # noqa: F401
 
 
 def with_terminal(start: Confinement) -> Confinement:
@@ -153,7 +160,11 @@ def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None
             "terminal": None,
         }
 
-    finished = execute(job, io, confined=False, deadline=deadline, stopper=stopper, fork=fork)
+    finished = execute(
+        job, io, confined=False, deadline=deadline, stopper=stopper, fork=fork, meanwhile=load_verdict
+    )
+    from stockade.sandbox.verdict import verdict
+
     return verdict(order, finished, diagnosis, settled=None, notes=(), before=None, start=None)
 
 

@@ -125,8 +125,12 @@ def execute(
     stopper: Stopper | None = None,
     process_limit: int | None = None,
     fork: bool = False,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Finished:
-    """Run one job. Returns when nothing of it is left. ``deadline`` is a time of ``time.monotonic``."""
+    """Run one job. Returns when nothing of it is left.
+
+    ``deadline`` is a time of ``time.monotonic``. ``meanwhile`` is called once while the program is being started.
+    """
     began = time.monotonic()
     launch = Launch()
     wiring = Wiring(io, launch)
@@ -147,6 +151,8 @@ def execute(
     launch.close()
     if wiring.terminal is not None:
         wiring.terminal.release_slave()
+    if meanwhile is not None:
+        meanwhile()
     try:
         evidence = Supervisor(
             orders=orders,

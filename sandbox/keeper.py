@@ -22,17 +22,19 @@ from __future__ import annotations
 import errno
 import marshal
 import os
+import resource
 import select
-import signal
 
 from stockade.sandbox import childsteps, stubs
 from stockade.sandbox.messages import receive, receive_job, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import resource
+    import signal
     import socket
     from typing import Any
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 EXEC_FAILED = 255
 
@@ -230,8 +232,6 @@ def limit(body: dict[str, Any], credentials: tuple[int, int] | None) -> int:
     if pid == 0:
         code = errno.EPERM
         try:
-            import resource
-
             if credentials is not None:
                 childsteps.take_credentials(*credentials)
             for number, value in body["limits"]:
@@ -298,7 +298,7 @@ def settle(keep: tuple[int, ...]) -> None:
         os.dup2(null, fd, inheritable=False)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     childsteps.close_others({0, 1, 2, *keep}, highest + 1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGUSR1):
+    for number in childsteps.IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -70,9 +70,7 @@ def host_path(mounts: Sequence[Mount], path: str) -> str | None:
         return "/dev/null" if mount.op == MASK else path
     if mount is None or mount.op not in (BIND, BIND_RO):
         return None
-    if mount.source == "/":
-        return path
-    return mount.source + path[len(mount.dest.rstrip("/")) :]
+    return mount.source.rstrip("/") + path[len(mount.dest.rstrip("/")) :] or "/"
 
 
 def writable_paths(mounts: Sequence[Mount]) -> tuple[str, ...]:

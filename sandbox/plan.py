@@ -9,7 +9,7 @@ from __future__ import annotations
 from stockade.policies.errors import RequestError, StockadeError
 from stockade.policies.record import Record
 from stockade.sandbox import environment, rootfs, toolchains, workspace
-from stockade.sandbox.mounts import Mount, below, host_path, ordered
+from stockade.sandbox.mounts import Mount, below, host_path, ordered, writable_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
         argv=request.argv,
         env=environment.inside(policy, request, facts, tools.path),
         stubs=place.stubs,
-        writable=tuple(mount.source for mount in place.mounts if mount.op == "bind"),
+        writable=writable_paths([*system, *place.mounts]),
         credentials=facts.credentials,
         fresh_proc=facts.fresh_proc,
         proc_read_only=facts.kept_root,

@@ -35,7 +35,7 @@ PRIVATE = ("/tmp", "/var/tmp", "/run")  # noqa: S108  (inside the box)
 SENSITIVE_DIRECTORIES = (
     "/etc/ssl/private", "/etc/sudoers.d", "/etc/kubernetes", "/etc/rancher", "/etc/docker", "/etc/wireguard",
     "/etc/openvpn", "/etc/NetworkManager/system-connections", "/etc/letsencrypt", "/etc/credstore",
-    "/etc/credstore.encrypted", "/etc/ipsec.d", "/etc/polkit-1",
+    "/etc/credstore.encrypted", "/etc/ipsec.d",
     "/var/backups", "/var/mail", "/var/spool/mail", "/var/spool/cron", "/var/spool/at", "/var/log", "/var/crash",
     "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet", "/var/lib/rancher",
     "/var/lib/k0s", "/var/lib/lxc", "/var/lib/lxd", "/var/lib/incus", "/var/lib/libvirt", "/var/lib/machines",
@@ -45,7 +45,7 @@ SENSITIVE_DIRECTORIES = (
 
 SENSITIVE_FILES = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/krb5.keytab",
-    "/etc/security/opasswd", "/etc/passwd-", "/etc/group-", "/etc/ipsec.secrets", "/etc/machine-secret",
+    "/etc/security/opasswd", "/etc/ipsec.secrets", "/etc/machine-secret",
     "/etc/crypttab",
 )  # fmt: skip
 
@@ -88,12 +88,25 @@ def host_root(facts: Facts, tree: HostTree) -> list[Mount]:
 
 
 def covers(facts: Facts, tree: HostTree) -> list[Mount]:
-    mounts = [cover(path) for path in SENSITIVE_DIRECTORIES if kind(tree, path) == "dir"]
-    files = [path for path in (*SENSITIVE_FILES, *host_keys(tree)) if kind(tree, path) == "file"]
+    mounts = [cover(path) for path in SENSITIVE_DIRECTORIES if shows(path, "dir", facts, tree)]
+    files = [path for path in (*SENSITIVE_FILES, *host_keys(tree)) if shows(path, "file", facts, tree)]
     mounts += [Mount(MASK, path, reason="sensitive") for path in files]
     if facts.kept_root:
         mounts += root_only(tree)
     return mounts
+
+
+def shows(path: str, wanted: str, facts: Facts, tree: HostTree) -> bool:
+    """Whether a sensitive object is there and the box's user could look into it.
+
+    What its own modes keep from that user needs no mount: the box has no capability to pass them.
+    """
+    node = tree.node(path)
+    if node is None or node.kind != wanted:
+        return False
+    if facts.kept_root:
+        return True
+    return bool(node.mode & 0o005) if facts.credentials is not None else tree.may_read(path)
 
 
 def cover(path: str, reason: str = "sensitive") -> Mount:

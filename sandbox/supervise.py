@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
 from stockade.policies.record import Record
@@ -26,11 +25,14 @@ from stockade.sandbox.status import StatusReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Sequence
     from typing import Any
 
     from stockade.sandbox.streams import Stream
     from stockade.sandbox.terminal import Terminal
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 GRACE = 0.1
 """Seconds between the polite stop and the kill at a deadline."""
@@ -203,8 +205,10 @@ class Supervisor:
             os.close(self.status)
             self.status = -1
         if known is None and self.records.child_pid is not None:
-            self.order({"kind": "box", "pid": self.records.child_pid})
             self.check_box(self.records.child_pid)
+            # After the gate, so that waking the keeper does not delay the program. Should this process die
+            # before, the keeper still knows a box: by its being the first process of a pid namespace.
+            self.order({"kind": "box", "pid": self.records.child_pid})
 
     def check_box(self, box: int) -> None:
         """Before the program may start: its namespaces are its own, and it may not make too many processes."""

@@ -27,6 +27,12 @@ class HostTree:
             return None
         return Node(kind_of(status.st_mode), stat.S_IMODE(status.st_mode), status.st_uid)
 
+    def may_read(self, path: str) -> bool:
+        """Whether this process can read a file, or list or enter a directory, access lists included."""
+        return os.access(path, os.R_OK, effective_ids=True) or (
+            os.access(path, os.X_OK, effective_ids=True) and os.path.isdir(path)
+        )
+
     def readlink(self, path: str) -> str:
         return os.readlink(path)
 

@@ -53,14 +53,17 @@ def show(result) -> None:
     if result.outcome not in ("exited", "signalled"):
         row("reason", result.reason)
     for missing in result.degraded:
-        row("degraded", getattr(missing, "name", missing))
+        row("degraded", missing)
     for denial in result.denials:
         row("denied", f"{denial.kind} {denial.subject} ({denial.certainty}) {denial.detail}")
-    for attempt in result.egress or ():
+    for attempt in result.egress:
         passed = "allowed" if attempt.allowed else "refused"
         row("asked for", f"{attempt.host}:{attempt.port} {attempt.protocol} via {attempt.via}, {passed}")
     if result.files_written is not None:
-        row("wrote", ", ".join(result.files_written) or "nothing that stays")
+        row(
+            "wrote",
+            ", ".join(f"{file.path} ({file.kind})" for file in result.files_written) or "nothing that stays",
+        )
 
 
 # --- the stage ---------------------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ def set_stage(base: Path, ear: socket.socket) -> Stage:
     # The first scene hands its whole environment to the hook: nothing of the real one goes there.
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM", "TMPDIR") if name in os.environ}
     os.environ.clear()
-    os.environ.update(kept, HOME=str(stage.home))
+    os.environ.update(kept, HOME=str(stage.home), XDG_CACHE_HOME=str(base / "cache"))
     for name in ("DEPLOY_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         os.environ[name] = new_secret(stage)
     shutil.copytree(EXAMPLES / "third-party-hook", stage.project / "plugins" / "guard")
@@ -163,14 +166,25 @@ def scene_hook_without_a_fence(stage: Stage, run) -> None:
     stage.check("(cleaned up for the next scene)", holds=listing(stage.home).keys() == before.keys())
 
 
+def run_recorded(run, command: list[str], **options):
+    """With every attempt to reach out answered and recorded; on a host that can't, with no network at all."""
+    from stockade import SandboxUnavailable
+
+    try:
+        return run(command, record_egress=True, **options)
+    except SandboxUnavailable as refusal:
+        row("no record", refusal.message)
+        return run(command, **options)
+
+
 def scene_hook_confined(stage: Stage, run) -> None:
     title("2  The same hook, confined")
     call_collectors(stage, "collect.guard.example 443", "192.0.2.1 8443")
     home, project = listing(stage.home), listing(stage.project)
-    result = run(
+    result = run_recorded(
+        run,
         [str(stage.project / "plugins/guard/guard.sh")],
         policy="hook",
-        record_egress=True,
         cwd=str(stage.project),
         stdin=json.dumps(EVENT).encode(),
     )
@@ -179,9 +193,7 @@ def scene_hook_confined(stage: Stage, run) -> None:
     row("answer", answer.strip())
     stage.check("it still guards: deny", holds='"permissionDecision":"deny"' in answer, about="answer")
     stage.check("none of the 5 secrets is in its output", holds=stage.seen_in(result) == 0)
-    told = " ".join(
-        str(attempt.to_json() if hasattr(attempt, "to_json") else attempt) for attempt in result.egress or ()
-    )
+    told = " ".join(map(str, result.egress))
     stage.check("nor in what it tried to send", holds=not any(secret in told for secret in stage.planted))
     stage.check("the collector heard nothing", holds=stage.visitors() == 0)
     stage.check("the home is as it was", holds=listing(stage.home) == home)
@@ -216,9 +228,8 @@ def scene_verdicts(stage: Stage, run) -> None:
         result = run(split(command), policy="read-only", cwd=str(stage.project), **options)
         row("$", command)
         row("", f"{verdict_of(result)} · the CLI exits {result.returncode} · {result.reason}")
-        stage.check(
-            f"is {outcome}, {returncode}", holds=(result.outcome, result.returncode) == (outcome, returncode)
-        )
+        right = (result.outcome, result.returncode) == (outcome, returncode)
+        stage.check(f"{outcome}, {returncode}", holds=right, about="expected")
     stage.check("/usr/stockade-demo does not exist", holds=not os.path.lexists("/usr/stockade-demo"))
 
 

@@ -13,11 +13,14 @@ from stockade.sandbox.supervise import Stopper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Sequence
     from typing import Any
 
     from stockade.sandbox.order import Order
     from stockade.sandbox.result import RunResult
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 OPTIONS = (
     *shared.POLICY_OPTIONS,
@@ -85,13 +88,11 @@ def perform(order: Order, values: dict[str, Any]) -> int:
 def supervised(order: Order, *, capture: bool) -> RunResult:
     """Run with the signals of this process passed on: the first asks the program, the second kills it."""
     stopper = Stopper()
-    import signal
-
     before = {}
     for name in STOPS:
         number = getattr(signal, name)
         # An ignored SIGHUP (nohup) stays ignored.
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, lambda caught, _frame: stopper.request(caught))
     terminal = not capture and any(map(is_terminal, (0, 1, 2)))
     try:
