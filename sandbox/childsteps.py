@@ -148,7 +148,8 @@ def reset_signals(job: dict[str, Any], fds: list[int]) -> None:
 
 
 def set_limits(job: dict[str, Any], fds: list[int]) -> None:
-    for number, value in job["limits"]:
+    for name, value in job["limits"]:
+        number = getattr(resource, f"RLIMIT_{name}")
         _soft, hard = resource.getrlimit(number)
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(number, (most, most))

@@ -119,6 +119,17 @@ def stopped(case: Case) -> Outcome | None:
     return Outcome("stopped", code, None, returncode, reason, started=evidence.released, rule="stopped")
 
 
+def garbled(case: Case) -> Outcome | None:
+    """A program can write into pid 1 of its box and have bwrap report a code that no process ends with.
+
+    It must not pass for one that never ran, and what it did end with is not known.
+    """
+    if not (case.evidence.garbled and case.evidence.released):
+        return None
+    reason = "bubblewrap's status records make no sense: the program tampered with its box"
+    return Outcome("lost", None, None, 125, reason, started=True, rule="garbled")
+
+
 def executed(case: Case) -> Outcome | None:
     """bwrap reports an exit code, or an unconfined program ended by itself."""
     code = case.evidence.exit_code
@@ -163,7 +174,7 @@ def program_not_executable(case: Case) -> Outcome | None:
 
 def never_executed(case: Case) -> Outcome:
     """bwrap ended by itself without an exit code: the program never ran, whatever bwrap's own code was."""
-    said = f": {case.message}" if case.message else ", without a word"
+    said = f": {case.message}" if case.message else ""
     status = case.evidence.wait_status
     if status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
         return failed(f"bubblewrap ended with code 0 and did not run the program{said}", "never_executed")
@@ -193,6 +204,7 @@ RULES: tuple[Callable[[Case], Outcome | None], ...] = (
     gate_kept_shut,
     deadline_passed,
     stopped,
+    garbled,
     executed,
     unconfined_signal,
     monitor_died,

@@ -29,18 +29,18 @@ def carry_out(
     *,
     capture: bool,
     stopper: Stopper | None = None,
-    fork: bool = False,
+    plain_warnings: bool = False,
     terminal: bool = False,
 ) -> RunResult:
-    """Decide and run. ``fork``: this process is single-threaded and ours (the command line)."""
+    """Decide and run. ``plain_warnings``: on stderr as a line, for the command line."""
     began = time.monotonic()
     settled, host = judge(order)
     io = Io(order.stdin, capture, order.policy.output, terminal)
     deadline = None if order.policy.timeout is None else began + order.policy.timeout
     if settled is None:
-        warn_once(order, plainly=fork)
-        return direct(order, io, deadline, stopper, fork=fork)
-    return confined(order, io, settled, host, deadline, stopper, fork=fork)
+        warn_once(order, plainly=plain_warnings)
+        return direct(order, io, deadline, stopper)
+    return confined(order, io, settled, host, deadline, stopper)
 
 
 def judge(order: Order) -> tuple[Settlement | None, Host | None]:
@@ -79,8 +79,6 @@ def confined(
     host: Host | None,
     deadline: float | None,
     stopper: Stopper | None,
-    *,
-    fork: bool,
 ) -> RunResult:
     assert host is not None
     assert host.bwrap is not None
@@ -103,7 +101,6 @@ def confined(
         deadline=deadline,
         stopper=stopper,
         process_limit=start.process_limit,
-        fork=fork,
         meanwhile=load_verdict,
     )
     if not finished.evidence.released and not finished.evidence.stop_signal:
@@ -138,7 +135,7 @@ def manifest(start: Confinement) -> Manifest | None:
     return writes.take(start.plan.writable)
 
 
-def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None, *, fork: bool) -> RunResult:
+def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None) -> RunResult:
     """Run unconfined, with the caller's own environment."""
     env = {**os.environ, **dict(order.request.env)}
     path = env.get("PATH", os.defpath)
@@ -160,9 +157,7 @@ def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None
             "terminal": None,
         }
 
-    finished = execute(
-        job, io, confined=False, deadline=deadline, stopper=stopper, fork=fork, meanwhile=load_verdict
-    )
+    finished = execute(job, io, confined=False, deadline=deadline, stopper=stopper, meanwhile=load_verdict)
     from stockade.sandbox.verdict import verdict
 
     return verdict(order, finished, diagnosis, settled=None, notes=(), before=None, start=None)

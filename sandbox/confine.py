@@ -82,6 +82,7 @@ class Confined:
         evidence = Evidence(
             released=records.child_pid is not None,
             box_seen=records.child_pid is not None,
+            garbled=records.strange,
             exit_code=records.exit_code,
             wait_status=wait_status,
         )

@@ -8,7 +8,8 @@ import time
 
 from stockade.policies.record import Record
 from stockade.sandbox import argv as lines
-from stockade.sandbox.launch import Launch, begin
+from stockade.sandbox.keeperlink import begin
+from stockade.sandbox.launch import Launch
 from stockade.sandbox.streams import Capture, Feed, Relay
 from stockade.sandbox.supervise import Evidence, Supervisor
 
@@ -124,7 +125,6 @@ def execute(
     deadline: float | None = None,
     stopper: Stopper | None = None,
     process_limit: int | None = None,
-    fork: bool = False,
     meanwhile: Callable[[], None] | None = None,
 ) -> Finished:
     """Run one job. Returns when nothing of it is left.
@@ -140,7 +140,7 @@ def execute(
             status, gate = give_pipes(launch)
         wiring.connect()
         job = make_job(launch)
-        orders, events = begin(job, launch, fork=fork)
+        orders, events = begin({**job, "numbers": launch.numbers}, launch.fds)
     except BaseException:
         for fd in (status, gate):
             if fd >= 0:

@@ -8,13 +8,12 @@ Theory of operation
     orders       supervisor -> keeper, one pipe per run. Its end means that nobody waits for the run.
     events       keeper -> supervisor, one pipe per run: failed | started, then ended.
     error pipe   child -> keeper, closed by a successful exec; a failed step writes what failed.
-    control      stand-alone form only: a socket that brings jobs with their descriptors.
+    control      supervisor -> keeper, one socket: brings jobs with their descriptors.
 
 It exists because bwrap's --die-with-parent takes effect late: a supervisor killed in the first milliseconds
 leaves the box running, or stuck for ever. The keeper watches the supervisor by pidfd, kills what is left as
 its reaper, and removes what the run put on the host. It decides nothing and knows nothing of policies.
-The command line forks its keeper; a library call shares one stand-alone keeper per process, since forking
-a caller with threads is not safe.
+``keeperlink`` is its other side.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     import socket
     from typing import Any
 else:
-    import _signal as signal  # ``signal`` itself costs as much as enum
+    import _signal as signal  # ``signal`` and ``socket`` pull in enum, which costs milliseconds
+    import _socket as socket
 
 EXEC_FAILED = 255
 
@@ -56,39 +56,38 @@ class Run:
 class Keeper:
     """The loop: runs by their order pipe, first processes by pidfd."""
 
-    def __init__(self, supervisor: int) -> None:
+    def __init__(self, supervisor: int, control: socket.socket) -> None:
         self.supervisor = supervisor
-        self.control: socket.socket | None = None
+        self.control = control
+        self.listening = True
         self.runs: dict[int, Run] = {}
         self.exits: dict[int, Run] = {}
         self.poll = select.poll()
         self.poll.register(supervisor, select.POLLIN)
-
-    def listen(self, control: socket.socket) -> None:
-        self.control = control
         self.poll.register(control, select.POLLIN)
 
     def loop(self) -> None:
-        """Until the supervisor is gone and every run was ended and cleared away."""
-        while self.runs or self.control is not None:
-            for fd, _events in self.poll.poll():
-                if fd == self.supervisor:
-                    self.end_everything()
-                    return
-                if self.control is not None and fd == self.control.fileno():
-                    self.accept(self.control)
-                elif fd in self.exits:
-                    self.finish(self.exits[fd])
-                elif fd in self.runs:
-                    self.hear(self.runs[fd])
+        """Until the supervisor is gone, or wants no more, and every run was cleared away."""
+        while self.runs or self.listening:
+            # One at a time: handling it may close descriptors whose numbers another one then has.
+            fd, _events = self.poll.poll()[0]
+            if fd == self.supervisor:
+                self.end_everything()
+                return
+            if self.listening and fd == self.control.fileno():
+                self.accept()
+            elif fd in self.exits:
+                self.finish(self.exits[fd])
+            elif fd in self.runs:
+                self.hear(self.runs[fd])
 
-    def accept(self, control: socket.socket) -> None:
+    def accept(self) -> None:
         """A new run, with its two pipes as the first descriptors."""
-        message = receive_job(control)
+        message = receive_job(self.control)
         if message is None:
-            self.poll.unregister(control)
-            control.close()
-            self.control = None
+            self.poll.unregister(self.control)
+            self.control.close()
+            self.listening = False
             return
         job, (orders, events, *fds) = message
         self.start(job, fds, orders, events)
@@ -115,7 +114,7 @@ class Keeper:
             pid, failure = fork_child(job, fds)
         except OSError as error:
             pid, failure = 0, ("prepare", error.errno or errno.EIO, os.fsdecode(error.filename or ""))
-        for fd in fds:
+        for fd in set(fds):  # a terminal stands for several streams
             os.close(fd)
         if failure is not None:
             self.release(run)
@@ -289,15 +288,15 @@ def kill_session(pid: int, *, confined: bool) -> None:
         pass
 
 
-def settle(keep: tuple[int, ...]) -> None:
+def settle(control_fd: int) -> None:
     """Let go of everything of the caller: terminal, session, streams, descriptors, directory, handlers."""
     os.setsid()
     os.chdir("/")
     null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1, 2):
+    for fd in {0, 1, 2} - {null}:
         os.dup2(null, fd, inheritable=False)
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    childsteps.close_others({0, 1, 2, *keep}, highest + 1)
+    childsteps.close_others({0, 1, 2, control_fd}, highest + 1)
     for number in childsteps.IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -317,27 +316,10 @@ def watch(supervisor: int) -> int:
     return pidfd
 
 
-def serve_job(job: dict[str, Any], fds: list[int], orders: int, events: int, supervisor: int) -> None:
-    """The forked form: one run. Never returns."""
-    try:
-        settle((orders, events, *fds))
-        pidfd = watch(supervisor)
-        if pidfd >= 0:
-            keeper = Keeper(pidfd)
-            keeper.start(job, fds, orders, events)
-            keeper.loop()
-    finally:
-        os._exit(0)
-
-
-def serve_control(control_fd: int, supervisor: int) -> None:
-    """The stand-alone form: a socket that brings jobs."""
-    import socket
-
-    settle((control_fd,))
+def serve(control_fd: int, supervisor: int) -> None:
+    """Be a keeper: serve the jobs that come down a control socket, until the supervisor is gone."""
+    settle(control_fd)
     pidfd = watch(supervisor)
     if pidfd >= 0:
         os.set_inheritable(control_fd, False)
-        keeper = Keeper(pidfd)
-        keeper.listen(socket.socket(fileno=control_fd))
-        keeper.loop()
+        Keeper(pidfd, socket.socket(fileno=control_fd)).loop()

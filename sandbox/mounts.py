@@ -68,6 +68,8 @@ def host_path(mounts: Sequence[Mount], path: str) -> str | None:
     mount = covering(mounts, path)
     if mount is not None and mount.op in (MASK, DATA):
         return "/dev/null" if mount.op == MASK else path
+    if mount is not None and mount.op == SYMLINK and mount.dest == path:
+        return path  # the host has the same link
     if mount is None or mount.op not in (BIND, BIND_RO):
         return None
     return mount.source.rstrip("/") + path[len(mount.dest.rstrip("/")) :] or "/"

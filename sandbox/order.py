@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from stockade.policies.errors import RequestError
 from stockade.policies.record import Record
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     Command = str | Sequence[str | bytes]
     PolicyLike = str | os.PathLike[str] | Policy | None
     Input = bytes | str | int | IO[bytes] | None
+
+
+STDIN_WANTED = "Pass bytes, text or an open file."
 
 
 class Order(Record):
@@ -90,15 +94,29 @@ def make_order(
 def input_of(stdin: Input) -> bytes | int | None:
     """What to do about the program's standard input."""
     if stdin is None or isinstance(stdin, int):
-        return stdin
+        return None if stdin is None else passable(stdin)
     if isinstance(stdin, str):
         return stdin.encode()
     if isinstance(stdin, bytes | bytearray | memoryview):
         return bytes(stdin)
     try:
-        return stdin.fileno()
+        number = stdin.fileno()
     except (AttributeError, OSError):
         raise RequestError(
-            f"could not use stdin: {type(stdin).__name__} has no descriptor",
-            remedy="Pass bytes, text or an open file.",
+            f"could not use stdin: {type(stdin).__name__} has no descriptor", remedy=STDIN_WANTED
         ) from None
+    return passable(number)
+
+
+def passable(fd: int) -> int:
+    """A descriptor to hand on. One of a directory would lead past every mount, to all that is below and above it."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except (OSError, OverflowError) as error:
+        raise RequestError(
+            f"could not use stdin: descriptor {fd}: {str(getattr(error, 'strerror', '') or error).lower()}",
+            remedy=STDIN_WANTED,
+        ) from None
+    if stat.S_ISDIR(mode):
+        raise RequestError(f"could not use stdin: descriptor {fd} is a directory", remedy=STDIN_WANTED)
+    return fd

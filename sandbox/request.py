@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
-from collections.abc import Iterable
 
 from stockade.policies.errors import RequestError
 from stockade.policies.record import Record
@@ -13,6 +11,7 @@ from stockade.policies.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
 MAX_ARGUMENT = 131_072
 """One argument or variable, its final NUL included: MAX_ARG_STRLEN, 32 pages of 4 KiB (execve(2))."""
@@ -40,13 +39,13 @@ def make_request(
     return Request(argv, directory(cwd), variables)
 
 
-def command_argv(command: object) -> tuple[str, ...]:
+def command_argv(command: Any) -> tuple[str, ...]:
     """A string runs through ``/bin/sh -c``; a sequence is executed directly."""
     if isinstance(command, str):
         if not command.strip():
             raise RequestError("could not run the command: it is empty", remedy="Name a program to run.")
         return (SHELL, "-c", check_text(command, "the command"))
-    if isinstance(command, bytes | bytearray) or not isinstance(command, Iterable):
+    if isinstance(command, bytes | bytearray) or not hasattr(command, "__iter__"):
         raise RequestError(f"could not run the command: it is {type(command).__name__}, not a string or a list")
     argv = tuple(check_text(word, f"argument {index}") for index, word in enumerate(command))
     if not argv or not argv[0]:
@@ -92,6 +91,10 @@ def check_size(argv: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> None:
                 f"could not run the command: {what} has {size - 1} bytes, the kernel takes {MAX_ARGUMENT - 1}",
                 remedy="Pass long text by stdin or in a file.",
             )
+    if total <= MAX_ARGUMENT:  # every Linux takes that much together (execve(2))
+        return
+    import resource
+
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
     most = 6 << 20 if stack == resource.RLIM_INFINITY else min(stack // 4, 6 << 20)
     if total > most * 3 // 4:

@@ -7,6 +7,9 @@ kept as ``strange`` and never guessed at.
 from __future__ import annotations
 
 
+MOST_CODE = 255
+
+
 class StatusReader:
     """Feed it bytes as they come; it knows the child's pid and, once the program was executed, its exit code."""
 
@@ -32,6 +35,8 @@ class StatusReader:
         for key, value in record.items():
             if key == "child-pid" and self.child_pid is None:
                 self.child_pid = value
+            elif key == "exit-code" and value > MOST_CODE:
+                self.strange = True
             elif key == "exit-code" and self.exit_code is None:
                 self.exit_code = value
             elif key.endswith("-namespace"):

@@ -44,7 +44,7 @@ NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
 
 
 class Evidence(Record):
-    """What happened, as seen from outside the box. Nothing here can be written by the program."""
+    """What happened, as seen from outside the box. The program's exit code is all of it that it can choose."""
 
     failed_step: str = ""
     failed_errno: int = 0
@@ -54,6 +54,8 @@ class Evidence(Record):
     """Why the program was not let go; empty when it was."""
     released: bool = False
     box_seen: bool = False
+    garbled: bool = False
+    """bwrap wrote a record that it never writes by itself: the program had its hands on pid 1 of the box."""
     exit_code: int | None = None
     """From bwrap's status record, or from the wait status of an unconfined program."""
     wait_status: int | None = None
@@ -131,6 +133,7 @@ class Supervisor:
         return Evidence(
             exit_code=self.exit_code(),
             box_seen=self.records.child_pid is not None,
+            garbled=self.records.strange,
             released=self.released,
             **self.found,
         )

@@ -81,7 +81,10 @@ def absolute(path: str, workspace: str, home: str) -> str:
 def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity, *, fresh_proc: bool) -> Facts:
     """Look at the host. Raises StockadeError when hide patterns can't be expanded within bounds."""
     home = home_directory()
-    found = [look(root, policy.hide) for root in roots_of(policy, request.cwd, home)]
+    roots = roots_of(policy, request.cwd, home)
+    found = [look(root, policy.hide) for root in roots]
+    sockets = (*listening_sockets(), *(os.fsdecode(path) for walk in found for path in walk.sockets))
+    hidden = (os.fsdecode(path) for walk in found for path in walk.matches)
     return Facts(
         uid=identity.uid,
         gid=identity.gid,
@@ -94,8 +97,8 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
         kept_root=identity.kept_root,
         fresh_proc=fresh_proc,
         bwrap=bwrap,
-        sockets=(*listening_sockets(), *(os.fsdecode(path) for walk in found for path in walk.sockets)),
-        hidden=tuple(os.fsdecode(path) for walk in found for path in walk.matches),
+        sockets=tuple(path for path in sockets if in_reach(path, roots, identity)),
+        hidden=tuple(path for path in hidden if in_reach(os.path.realpath(path), roots, identity)),
         own_state=own_state(),
     )
 
@@ -109,6 +112,22 @@ def look(root: str, patterns: tuple[str, ...]) -> Expansion:
             remedy="Run in a smaller directory, or take the patterns out of filesystem.hide.",
         )
     return walk
+
+
+def in_reach(path: str, roots: Iterable[str], identity: Identity) -> bool:
+    """Whether the box's user can come to ``path``, below a granted directory or from ``/``.
+
+    What it can't come to needs no mask, and bwrap, which runs as that user, could not put one there.
+    """
+    if identity.credentials is None:
+        return True
+    top = next((root for root in roots if below(path, root)), "/")
+    parent = os.path.dirname(path)
+    while others_can(parent, 0o1):
+        if parent in (top, "/"):
+            return True
+        parent = os.path.dirname(parent)
+    return path == top
 
 
 def home_directory() -> str:
@@ -150,14 +169,16 @@ def search_path(text: str) -> tuple[str, ...]:
 
 
 def listening_sockets() -> tuple[str, ...]:
-    """Absolute paths of the sockets bound in this network namespace, from /proc/net/unix."""
+    """Absolute paths of the sockets bound in this network namespace, from /proc/net/unix; not of those unlinked since."""
     try:
         with open("/proc/net/unix", "rb") as file:
             lines = file.read().splitlines()[1:]
     except OSError:
         return ()
     paths = (row[7] for row in (line.split(b" ", 7) for line in map(squeeze, lines)) if len(row) == 8)
-    return tuple(dict.fromkeys(os.fsdecode(path) for path in paths if path.startswith(b"/")))
+    return tuple(
+        os.fsdecode(path) for path in dict.fromkeys(paths) if path.startswith(b"/") and os.path.lexists(path)
+    )
 
 
 def squeeze(line: bytes) -> bytes:

@@ -41,7 +41,7 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
     cwd = request.cwd if mounts else facts.home
     mounts += [grant(path, BIND_RO, facts, tree, notes) for path in policy.read]
     mounts += [grant(path, BIND, facts, tree, notes) for path in policy.write]
-    kept = [guard(path, top, tree) for path, top in protected(policy, mounts, tree)]
+    kept = [guard(path, top, tree) for path, top in protected(policy, facts, mounts, tree)]
     return Place(
         mounts=tuple(mounts),
         cwd=cwd,
@@ -51,15 +51,17 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
     )
 
 
-def protected(policy: Resolved, mounts: Sequence[Mount], tree: HostTree) -> list[tuple[str, str]]:
-    """Every protected path that could be written, with the writable grant it lies in."""
+def protected(policy: Resolved, facts: Facts, mounts: Sequence[Mount], tree: HostTree) -> list[tuple[str, str]]:
+    """Every protected path that could be written, with the writable grant it lies in.
+
+    Stockade's own state is one wherever it lies: who can make or move it there decides about the next run.
+    """
     pairs = []
     for mount in mounts:
         if mount.op == BIND and kind(tree, mount.source) == "dir":
-            for name in policy.protect:
-                path = f"{mount.source}/{name}"
-                if covering(mounts, path) == mount:
-                    pairs.append((path, mount.source))
+            names = [f"{mount.source}/{name}" for name in policy.protect]
+            own = [path for path in facts.own_state if path != mount.source and below(path, mount.source)]
+            pairs += [(path, mount.source) for path in (*names, *own) if covering(mounts, path) == mount]
     return pairs
 
 

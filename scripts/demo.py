@@ -48,7 +48,7 @@ def verdict_of(result) -> str:
     return f"{result.outcome}{code}{denied}"
 
 
-def show(result) -> None:
+def show(result, cwd: Path) -> None:
     row("verdict", f"{verdict_of(result)} · enforcement {result.enforcement} · {result.duration * 1000:.0f} ms")
     if result.outcome not in ("exited", "signalled"):
         row("reason", result.reason)
@@ -60,10 +60,8 @@ def show(result) -> None:
         passed = "allowed" if attempt.allowed else "refused"
         row("asked for", f"{attempt.host}:{attempt.port} {attempt.protocol} via {attempt.via}, {passed}")
     if result.files_written is not None:
-        row(
-            "wrote",
-            ", ".join(f"{file.path} ({file.kind})" for file in result.files_written) or "nothing that stays",
-        )
+        written = [f"{os.path.relpath(file.path, cwd)} ({file.kind})" for file in result.files_written]
+        row("wrote", ", ".join(written) or "nothing that stays")
 
 
 # --- the stage ---------------------------------------------------------------------------------------------
@@ -156,7 +154,7 @@ def scene_hook_without_a_fence(stage: Stage, run) -> None:
         cwd=str(stage.project),
         stdin=json.dumps(EVENT).encode(),
     )
-    show(result)
+    show(result, stage.project)
     cache, planted_hook = stage.home / ".guard-cache", stage.project / ".git/hooks/post-commit"
     stage.check(f"it took {stage.seen_in(result)} of 5 secrets", holds=stage.seen_in(result) == 5)
     stage.check("it left a file in the home and a git hook", holds=cache.exists() and planted_hook.exists())
@@ -188,7 +186,7 @@ def scene_hook_confined(stage: Stage, run) -> None:
         cwd=str(stage.project),
         stdin=json.dumps(EVENT).encode(),
     )
-    show(result)
+    show(result, stage.project)
     answer = result.stdout.decode("utf-8", "replace")
     row("answer", answer.strip())
     stage.check("it still guards: deny", holds='"permissionDecision":"deny"' in answer, about="answer")
@@ -204,7 +202,7 @@ def scene_installer(stage: Stage, run) -> None:
     title("3  An installer, confined to the project (workspace-write)")
     home, git = listing(stage.home), listing(stage.project / ".git")
     result = run(["sh", "download/install.sh"], policy="workspace-write", cwd=str(stage.project), timeout=30.0)
-    show(result)
+    show(result, stage.project)
     for line in result.stdout.decode("utf-8", "replace").splitlines():
         row("said", line)
     widget = stage.project / "vendor/widget/widget"

@@ -61,9 +61,7 @@ __all__ = [*_HOME]
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(__import__(f"{__name__}.{_HOME[name]}", fromlist=[name]), name)
     globals()[name] = value
     return value
 

@@ -52,7 +52,7 @@ def test_no_path_of_one_machine_is_committed() -> None:
     for path in committed_files():
         text = path.read_text(encoding="utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
-            if MACHINE_PATH.search(line) and path != Path(__file__).resolve():
+            if MACHINE_PATH.search(line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
     assert not found, "\n".join(found)
 
@@ -60,16 +60,17 @@ def test_no_path_of_one_machine_is_committed() -> None:
 @pytest.mark.parametrize(
     ("text", "matches"),
     [
-        ("cd /work/x", True),
-        ("path=/farm/a", True),
-        ('"/work/main"', True),
-        ("/home/me/work/x", False),
-        ("~/work/x", False),
-        ("/workspace/x", False),
+        ("cd /{}/x", True),
+        ("path=/{}/a", True),
+        ('"/{}/main"', True),
+        ("/home/me/{}/x", False),
+        ("~/{}/x", False),
+        ("/{}space/x", False),
     ],
 )
 def test_a_machine_path_is_told_from_an_ordinary_one(text: str, *, matches: bool) -> None:
-    assert bool(MACHINE_PATH.search(text)) is matches
+    for name in ("work", "farm"):
+        assert bool(MACHINE_PATH.search(text.format(name))) is matches
 
 
 def imported(node: ast.AST) -> list[str]:

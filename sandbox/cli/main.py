@@ -39,13 +39,29 @@ a signal.
 
 def console() -> NoReturn:
     """The console script. Ends without the interpreter's own clean-up, which costs milliseconds."""
+    open_streams()
+    from stockade.sandbox import keeperlink
+
+    keeperlink.ours_alone = True
     code = main(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
             code = code or exits.FAILED
+    keeperlink.end_keeper()
     os._exit(code)
+
+
+def open_streams() -> None:
+    """Give a process that was started with closed streams empty ones: other descriptors must not get their numbers."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,9 +94,8 @@ def dispatch(argv: list[str]) -> int:
         return version()
     if name not in COMMANDS:
         raise unknown(name)
-    import importlib
-
-    code: int = importlib.import_module(COMMANDS[name][0]).main(argv[1:])
+    # Not importlib.import_module: importing importlib costs more than most commands' own imports.
+    code: int = __import__(COMMANDS[name][0], fromlist=["main"]).main(argv[1:])
     return code
 
 

@@ -7,9 +7,7 @@ import sys
 
 from stockade.sandbox.cli import exits, shared
 from stockade.sandbox.cli.options import FLAG, Option, UsageError, parse, render_help
-from stockade.sandbox.conduct import carry_out
-from stockade.sandbox.order import make_order
-from stockade.sandbox.supervise import Stopper
+from stockade.sandbox.keeperlink import fork_keeper_if_ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,15 +49,18 @@ def main(argv: Sequence[str]) -> int:
         return exits.OK
     if not parsed.rest:
         raise UsageError("could not run anything: no command was given", remedy=f"Usage: {USAGE}")
-    order = order_of(values, parsed.rest)
     if values["dry_run"]:
         from stockade.sandbox.cli import dryrun
 
-        return dryrun.show(order, as_json=values["json"] is not None)
-    return perform(order, values)
+        return dryrun.show(order_of(values, parsed.rest), as_json=values["json"] is not None)
+    # First of all: it gets ready on another processor while this one still imports and plans.
+    fork_keeper_if_ours()
+    return perform(order_of(values, parsed.rest), values)
 
 
 def order_of(values: dict[str, Any], command: Sequence[str]) -> Order:
+    from stockade.sandbox.order import make_order
+
     return make_order(
         command,
         policy=values["policy"],
@@ -87,6 +88,9 @@ def perform(order: Order, values: dict[str, Any]) -> int:
 
 def supervised(order: Order, *, capture: bool) -> RunResult:
     """Run with the signals of this process passed on: the first asks the program, the second kills it."""
+    from stockade.sandbox.conduct import carry_out
+    from stockade.sandbox.supervise import Stopper
+
     stopper = Stopper()
     before = {}
     for name in STOPS:
@@ -96,7 +100,7 @@ def supervised(order: Order, *, capture: bool) -> RunResult:
             before[number] = signal.signal(number, lambda caught, _frame: stopper.request(caught))
     terminal = not capture and any(map(is_terminal, (0, 1, 2)))
     try:
-        return carry_out(order, capture=capture, stopper=stopper, fork=True, terminal=terminal)
+        return carry_out(order, capture=capture, stopper=stopper, plain_warnings=True, terminal=terminal)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
