@@ -49,8 +49,8 @@ EGRESS = {
 UNPRIVILEGED = Capability(
     name="unprivileged",
     state="missing",
-    detail="kept as root because the workspace is root's",
-    remedy="give the workspace to an ordinary user, or run as one",
+    detail="kept as root: only root can use what is granted, the policy says so, or no other uid can be taken",
+    remedy="Give the workspace to an ordinary user, or run as one.",
 )
 """Not found by trying: a need that a run kept as real root never meets."""
 

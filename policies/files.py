@@ -16,6 +16,7 @@ from stockade.policies.errors import PolicyError
 from stockade.policies.layers import Layer
 from stockade.policies.model import Policy, parse_policy, parsed
 from stockade.policies.presets import FOUNDATION, SELECTABLE, preset_path, unknown_preset
+from stockade.policies.standin import is_stand_in
 from stockade.policies.text import quoted
 
 LARGEST = 256 * 1024
@@ -117,7 +118,10 @@ def _content(path: str, flags: int) -> bytes | None:
             return None
         raise _unreadable(path, _cause(error, flags)) from error
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if flags & os.O_NOFOLLOW and is_stand_in(mode):
+            return None
+        if not stat.S_ISREG(mode):
             raise _unreadable(path, "it is not a regular file")
         return _bounded(descriptor, path)
     except OSError as error:

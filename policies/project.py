@@ -16,6 +16,7 @@ from stockade.policies.errors import PolicyError
 from stockade.policies.files import UNTRUSTED, read_policy, shown
 from stockade.policies.layers import Layer
 from stockade.policies.model import parsed
+from stockade.policies.standin import present
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _folders(workspace: str, home: str | None, markers: list[str]) -> Iterator[s
         yield folder
         marker = os.path.join(folder, ".git")
         markers.append(marker)
-        if os.path.lexists(marker):
+        if present(marker):
             return
         folder = os.path.dirname(folder)
 

@@ -75,7 +75,7 @@ def locate(configured: str | None = None) -> str:
             f"could not use the bubblewrap at {path!r}: {cause}",
             mode="",
             missing=("bwrap",),
-            remedy="Install the distribution's bubblewrap, or name a binary that only you or root can replace.",
+            remedy="Install the distribution's bubblewrap anew: only root or you may be able to replace it.",
         )
     return path
 

@@ -169,7 +169,9 @@ def program_not_executable(case: Case) -> Outcome | None:
     """Set-up went through, nothing was executed, and the lookup before the start says why."""
     if case.diagnosis.code == 0 or not case.evidence.released:
         return None
-    return not_executed(case.diagnosis.code, case.diagnosis.reason, "program_not_executable")
+    diagnosis = case.diagnosis
+    reason = f"{diagnosis.reason}; {diagnosis.remedy}" if diagnosis.remedy else diagnosis.reason
+    return not_executed(diagnosis.code, reason, "program_not_executable")
 
 
 def never_executed(case: Case) -> Outcome:

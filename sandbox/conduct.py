@@ -62,7 +62,8 @@ def judge(order: Order) -> tuple[Settlement | None, Host | None]:
 
 def refusal(order: Order, settled: Settlement) -> SandboxUnavailable:
     mode = order.policy.mode or "auto"
-    causes = "; ".join(f"{each.name}: {each.state} ({each.detail})" for each in settled.missing)
+    tried = [each for each in settled.missing if not each.detail.startswith("not tried")]
+    causes = "; ".join(f"{each.name}: {each.state} ({each.detail})" for each in tried or settled.missing)
     remedies = list(dict.fromkeys(each.remedy for each in settled.missing if each.remedy))
     return SandboxUnavailable(
         f"could not confine the command as its policy asks (mode {mode}): {causes}",

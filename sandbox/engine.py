@@ -15,6 +15,7 @@ from stockade.sandbox.supervise import Evidence, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from typing import Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from stockade.sandbox.terminal import Terminal
 
     Job = Callable[[Launch], dict[str, Any]]
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 
 class Io(Record):
@@ -53,6 +56,7 @@ class Wiring:
         self.streams: list[Stream] = []
         self.captured: dict[int, Capture] = {}
         self.terminal: Terminal | None = None
+        self.handlers: dict[int, Any] = {}
 
     def connect(self) -> None:
         if self.io.terminal:
@@ -69,8 +73,13 @@ class Wiring:
         if outer is None:
             outer = 0
         keys = 0 if self.io.stdin == 0 and os.isatty(0) else None
-        self.terminal = Terminal(keys, outer)
-        self.terminal.__enter__()
+        terminal = self.terminal = Terminal(keys, outer)
+        terminal.__enter__()
+        self._catch(signal.SIGWINCH, terminal.resize)
+        self._catch(signal.SIGCONT, terminal.resume)
+
+    def _catch(self, number: int, act: Callable[[], None]) -> None:
+        self.handlers[number] = signal.signal(number, lambda _number, _frame: act())
 
     def _stdin(self) -> None:
         source = self.io.stdin
@@ -107,6 +116,8 @@ class Wiring:
     def close(self) -> None:
         for stream in self.streams:
             stream.finish()
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
         if self.terminal is not None:
             self.terminal.drain(0.5)
             self.terminal.__exit__(None, None, None)
@@ -140,6 +151,8 @@ def execute(
             status, gate = give_pipes(launch)
         wiring.connect()
         job = make_job(launch)
+        if wiring.terminal is not None and not confined:
+            job["terminal"] = launch.number_of(wiring.terminal.slave)
         orders, events = begin({**job, "numbers": launch.numbers}, launch.fds)
     except BaseException:
         for fd in (status, gate):

@@ -59,6 +59,16 @@ def expand(root: bytes, patterns: Sequence[str], *, limit: int = 200_000, deadli
     return _Walk(levels, limit, deadline).run(root)
 
 
+def anchor(pattern: str) -> tuple[str, str]:
+    """An absolute pattern as the deepest directory above its first wildcard, and what is left of it."""
+    components = [part for part in pattern.split("/") if part not in ("", ".")]
+    fixed = 0
+    while fixed + 1 < len(components) and not any(mark in components[fixed] for mark in "*?[\\"):
+        fixed += 1
+    end = "/" if pattern.endswith("/") else ""
+    return "/" + "/".join(components[:fixed]), "/".join(components[fixed:]) + end
+
+
 class Levels:
     """The patterns, compiled; ``first`` is the level of the root."""
 

@@ -33,6 +33,10 @@ class Launch:
             self._owned.append(fd)
         return len(self.fds) - 1
 
+    def number_of(self, fd: int) -> int | None:
+        """A number under which the child has ``fd``; None when it has it not."""
+        return next((number for each, number in zip(self.fds, self.numbers, strict=True) if each == fd), None)
+
     def close(self) -> None:
         for fd in dict.fromkeys(self._owned):
             os.close(fd)

@@ -55,7 +55,8 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
     place = workspace.place(policy, request, facts, tree, covered=rootfs.covered_places(facts))
     mounts = [*system, *place.mounts]
     tools = toolchains.bring(policy, facts, tree, ordered(mounts))
-    mounts = [*system, *tools.mounts, *place.mounts, *workspace.guards(policy, facts, place, tree)]
+    mounts = [*system, *tools.mounts, *place.mounts]
+    mounts += workspace.guards(policy, facts, place.replace(mounts=tuple(mounts)), tree)
     mounts += workspace.socket_masks(facts, ordered(mounts))
     mounts += rootfs.passwd_file(facts, tree)
     final = ordered(mounts)

@@ -12,6 +12,7 @@ import os
 import time
 
 from stockade.policies.resolved import Resolved
+from stockade.policies.standin import present
 from stockade.sandbox import state
 
 TYPE_CHECKING = False
@@ -91,7 +92,7 @@ def frozen(value: object) -> object:
 def still_true(entry: tuple[Any, ...]) -> bool:
     _key, sources, markers, _values = entry
     return all(stamp(path) == seen for path, seen in sources) and all(
-        os.path.lexists(path) == seen for path, seen in markers
+        present(path) == seen for path, seen in markers
     )
 
 
@@ -108,7 +109,7 @@ def remember(key: tuple[Any, ...], found: Resolved, sources: tuple[str, ...], ma
     entry = (
         key,
         tuple((path, stamp(path)) for path in sources),
-        tuple((path, os.path.lexists(path)) for path in markers),
+        tuple((path, present(path)) for path in markers),
         tuple(found),
     )
     if len(_memory) >= MOST_IN_MEMORY:

@@ -67,7 +67,7 @@ def with_network(host: Host) -> Host:
     leased = Capability(
         "leased-network",
         "missing",
-        "this version of stockade has no leased networks: egress is none or nothing",
+        "this version of stockade has no leased networks: network.egress can only be none",
         "Run without --allow and --record-egress.",
     )
     return host.replace(

@@ -6,7 +6,6 @@ kept as ``strange`` and never guessed at.
 
 from __future__ import annotations
 
-
 MOST_CODE = 255
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
         def handle(self, fd: int, events: int) -> None:
             """One of them is ready."""
 
-        def finish(self) -> None:
-            """The program is gone: take what is left without waiting, and close."""
+        def finish(self, until: float | None = None) -> None:
+            """The program is gone: take what is left, and close.
+
+            What is left is what its pipe still holds: a survivor of an unconfined run could go on writing for
+            ever. ``until`` (of ``time.monotonic``) bounds the wait for a reader of the caller's; None: no bound.
+            """
 
 
 CHUNK = 1 << 16
-PIPE_SIZE = 1 << 20
+MOST_IN_PIPE = 1 << 20
+"""What a program can make its pipe hold (fs.pipe-max-size)."""
 
 
 class Capture:
@@ -45,8 +51,9 @@ class Capture:
     def handle(self, fd: int, events: int) -> None:
         self._read()
 
-    def finish(self) -> None:
-        while self.fd >= 0 and self._read():
+    def finish(self, until: float | None = None) -> None:
+        most = self.total + MOST_IN_PIPE
+        while self.fd >= 0 and self.total < most and self._read():
             pass
         self._close()
 
@@ -114,7 +121,7 @@ class Feed:
             pass
         self.finish()
 
-    def finish(self) -> None:
+    def finish(self, until: float | None = None) -> None:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -154,20 +161,28 @@ class Relay:
         if not self._pending:
             self._close()
 
-    def finish(self) -> None:
+    def finish(self, until: float | None = None) -> None:
         """Pass on what the program left in its pipe; nothing more is read from the caller."""
         if self._open and self.ours == self.source:
             os.set_blocking(self.source, False)
-            os.set_blocking(self.target, True)
-            try:
-                while self._pending or (data := os.read(self.source, CHUNK)):
-                    self._pending = self._pending or data
-                    self._pending = self._pending[os.write(self.target, self._pending) :]
-            except OSError:
-                pass
+            for _read in range(1 + MOST_IN_PIPE // CHUNK):
+                while self._open and self._pending and writable(self.target, until):
+                    self.handle(self.target, select.POLLOUT)
+                if self._pending or not self._open:
+                    break  # nobody takes it
+                self.handle(self.source, select.POLLIN)
+                if not self._pending:
+                    break  # the pipe is empty
         self._close()
 
     def _close(self) -> None:
         if self._open:
             os.close(self.ours)
             self._open = False
+
+
+def writable(fd: int, until: float | None) -> bool:
+    """Wait until something can be written; False when that did not come about in time."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000))

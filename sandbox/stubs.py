@@ -11,11 +11,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import stat
 
 from stockade.policies.record import Record
+from stockade.policies.standin import MODE, is_stand_in
 
-MODE = 0o1511
 ATTEMPTS = 20
 
 
@@ -30,8 +29,8 @@ class Stub(Record):
 def hold(path: bytes) -> Stub:
     """Make the stand-in at ``path``, or share the one that is there.
 
-    The parent is opened without following a symlink in its last component. Raises OSError; EEXIST when
-    something else has come into being there.
+    The parent is opened without following a symlink in its last component. Raises OSError; ENOTDIR when
+    something that is no directory has come into being there.
     """
     head, name = os.path.split(path)
     parent = os.open(head, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -49,7 +48,7 @@ def hold(path: bytes) -> Stub:
 def make_and_lock(parent: int, name: bytes) -> int | None:
     """A locked descriptor of the stand-in, or None when another run removed it under us."""
     try:
-        os.mkdir(name, 0o700, dir_fd=parent)
+        os.mkdir(name, MODE, dir_fd=parent)
         made = True
     except FileExistsError:
         made = False
@@ -66,18 +65,13 @@ def make_and_lock(parent: int, name: bytes) -> int | None:
     return fd
 
 
-def is_stub(status: os.stat_result) -> bool:
-    """Whether a directory carries the mark of a stand-in."""
-    return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == MODE
-
-
 def release(stub: Stub) -> None:
     """Let go; remove the stand-in if it is ours, empty, and no other run holds it."""
     try:
         # Two runs that end together must not each wait for the other: let go first, then try alone.
         fcntl.flock(stub.fd, fcntl.LOCK_UN)
         fcntl.flock(stub.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_stub(os.fstat(stub.fd)):
+        if is_stand_in(os.fstat(stub.fd).st_mode):
             os.rmdir(stub.name, dir_fd=stub.parent)
     except OSError:
         pass  # held by another run, or no longer empty: then it is somebody's

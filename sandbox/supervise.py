@@ -40,6 +40,9 @@ GRACE = 0.1
 SAMPLE = 0.1
 """Seconds between two counts of the processes in the box."""
 
+LAST_WAIT = 0.5
+"""Seconds that the caller's readers get to take what a run that had to be ended left behind."""
+
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
 
 
@@ -146,7 +149,8 @@ class Supervisor:
         for fd, events in poll.poll(self.patience()):
             if not self.over:
                 owners[fd][1](fd, events)
-        self.check_time()
+        if not self.over:
+            self.check_time()
 
     def interests(self) -> dict[int, tuple[int, Callable[[int, int], object]]]:
         """What to wait for: descriptor, poll events, who handles it. Status before events: the last record counts."""
@@ -176,7 +180,8 @@ class Supervisor:
             self.kill()
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
-            self.found["deadline_passed"] = True
+            if self.records.exit_code is None:  # else it ended in time, and only its box is still being cleared
+                self.found["deadline_passed"] = True
             self.kill_at = now + GRACE
             self.stop(signal.SIGTERM)
         if now >= self.sample_at:
@@ -250,12 +255,21 @@ class Supervisor:
 
     def on_stop(self, fd: int, _events: int) -> None:
         for number in os.read(fd, 64):
-            if number == signal.SIGKILL or self.found.get("stop_signal") or not self.released:
+            if number in (signal.SIGWINCH, signal.SIGCONT):
+                self.follow_terminal(number)
+            elif number == signal.SIGKILL or self.found.get("stop_signal") or not self.released:
                 self.found.setdefault("stop_signal", number)
                 self.kill()
             else:
                 self.found["stop_signal"] = number
                 self.stop(number)
+
+    def follow_terminal(self, number: int) -> None:
+        """The caller's terminal changed its size, or is ours again after we were stopped."""
+        if self.terminal is not None:
+            if number == signal.SIGCONT:
+                self.terminal.resume()
+            self.terminal.resize()
 
     def stop(self, number: int) -> None:
         """Ask every process of the run to stop: a shell runs its trap only when its child has ended."""
@@ -307,6 +321,12 @@ class Supervisor:
             return self.records.exit_code
         return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
 
+    def last_moment(self) -> float | None:
+        """How long the caller's readers may take for what is left: no longer than the run itself could have."""
+        if self.over and not any(map(self.found.get, ("killed", "deadline_passed", "stop_signal"))):
+            return self.deadline
+        return time.monotonic() + LAST_WAIT
+
     def close(self) -> None:
         """The last status records, the rest of the streams, and every descriptor."""
         if self.status >= 0:
@@ -316,8 +336,9 @@ class Supervisor:
                     self.records.feed(data)
             except BlockingIOError:
                 pass
+        until = self.last_moment()
         for stream in self.streams:
-            stream.finish()
+            stream.finish(until)
         for fd in (self.orders, self.events, self.status, self.gate):
             if fd >= 0:
                 os.close(fd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from stockade.policies.errors import RequestError, StockadeError
@@ -82,7 +83,7 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
     """Look at the host. Raises StockadeError when hide patterns can't be expanded within bounds."""
     home = home_directory()
     roots = roots_of(policy, request.cwd, home)
-    found = [look(root, policy.hide) for root in roots]
+    found = [look(place, patterns) for place, patterns in places_to_look(policy.hide, roots, home)]
     sockets = (*listening_sockets(), *(os.fsdecode(path) for walk in found for path in walk.sockets))
     hidden = (os.fsdecode(path) for walk in found for path in walk.matches)
     return Facts(
@@ -103,8 +104,23 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
     )
 
 
+def places_to_look(patterns: Iterable[str], roots: Iterable[str], home: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Directories to walk and the patterns for each: the relative ones for every grant, an absolute one once.
+
+    An absolute pattern is looked for from the deepest directory above its first wildcard.
+    """
+    whole = [home + pattern[1:] if pattern.startswith("~/") else pattern for pattern in patterns]
+    relative = tuple(pattern for pattern in whole if not pattern.startswith("/"))
+    anchored: dict[str, list[str]] = {}
+    for pattern in whole:
+        if pattern.startswith("/"):
+            base, rest = globs.anchor(pattern)
+            anchored.setdefault(base, []).append(rest)
+    return [*((root, relative) for root in roots), *((base, tuple(rest)) for base, rest in anchored.items())]
+
+
 def look(root: str, patterns: tuple[str, ...]) -> Expansion:
-    """One walk of a granted directory: what is to be hidden, and sockets and pipes of the host."""
+    """One walk of a directory: what is to be hidden, and sockets and pipes of the host."""
     walk = globs.expand(os.fsencode(root), patterns, limit=WALK_ENTRIES, deadline=time.monotonic() + WALK_SECONDS)
     if not walk.complete:
         raise StockadeError(
@@ -236,10 +252,12 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
 
 
 def others_can(path: str, bits: int) -> bool:
+    """Whether the unprivileged uid has these rights; a file need not be executable."""
     try:
         status = os.stat(path)
     except OSError:
         return False
+    bits = bits & 0o6 if stat.S_ISREG(status.st_mode) else bits
     if status.st_uid == NOBODY:
         return (status.st_mode >> 6) & bits == bits
     return status.st_mode & bits == bits

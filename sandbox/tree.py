@@ -6,6 +6,7 @@ import os
 import stat
 
 from stockade.policies.record import Record
+from stockade.policies.standin import is_stand_in
 
 
 class Node(Record):
@@ -20,10 +21,12 @@ class HostTree:
     """The file system of this host, as this process sees it."""
 
     def node(self, path: str) -> Node | None:
-        """The object at ``path``; None when there is none or it can't be seen."""
+        """The object at ``path``; None when there is none, it can't be seen, or another run will take it away."""
         try:
             status = os.lstat(path)
         except OSError:
+            return None
+        if is_stand_in(status.st_mode):
             return None
         return Node(kind_of(status.st_mode), stat.S_IMODE(status.st_mode), status.st_uid)
 

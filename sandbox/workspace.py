@@ -39,8 +39,11 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
     notes: list[str] = []
     mounts = workspace_mount(policy, request.cwd, covered, notes)
     cwd = request.cwd if mounts else facts.home
-    mounts += [grant(path, BIND_RO, facts, tree, notes) for path in policy.read]
-    mounts += [grant(path, BIND, facts, tree, notes) for path in policy.write]
+    origin = dict(policy.origin)
+    for op, entries, key in ((BIND_RO, policy.read, "filesystem.read"), (BIND, policy.write, "filesystem.write")):
+        for path in entries:
+            check_link(path, origin.get(key, ""), facts, tree)
+            mounts.append(grant(path, op, facts, tree, notes))
     kept = [guard(path, top, tree) for path, top in protected(policy, facts, mounts, tree)]
     return Place(
         mounts=tuple(mounts),
@@ -96,6 +99,22 @@ def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], no
     return []
 
 
+def check_link(path: str, origin: str, facts: Facts, tree: HostTree) -> None:
+    """Refuse an entry that a symlink turns into another place, unless the user typed it for this run.
+
+    A project's entry was checked by its words; a relative one lies where confined programs may write. Either
+    could have been made to lead anywhere since.
+    """
+    wanted = facts.expand(path)
+    typed = origin.startswith("options")
+    if tree.real(wanted) == wanted or typed or (path.startswith(("/", "~")) and "project" not in origin):
+        return
+    raise PolicyError(
+        f"could not grant {path!r} (set by {origin}): it leads through a symlink to {tree.real(wanted)!r}",
+        remedy="Name the real place, in your own policy or as an option of this run.",
+    )
+
+
 def grant(path: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) -> Mount:
     """The bind of one ``read`` or ``write`` entry. A symlink is resolved, and said."""
     wanted = facts.expand(path)
@@ -103,6 +122,8 @@ def grant(path: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) ->
     verb = "write" if op == BIND else "read"
     if real == "/":
         raise PolicyError(f"could not grant {verb} to {path!r}: it is the whole host")
+    if below(real, "/proc"):
+        raise PolicyError(f"could not grant {verb} to {path!r}: the host's /proc leads to its processes")
     node = tree.node(real)
     if node is None:
         raise PolicyError(

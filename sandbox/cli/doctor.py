@@ -48,12 +48,13 @@ def show(host: Host, possible: bool) -> None:
         [each.name, (each.state, COLOURS.get(each.state, "")), each.detail] for each in host.capabilities
     ]
     sys.stdout.write(table(rows, on))
-    remedies = list(
-        dict.fromkeys((each.name, each.remedy) for each in host.capabilities if each.remedy and each.state != "ok")
-    )
+    remedies: dict[str, str] = {}
+    for each in host.capabilities:
+        if each.remedy and each.state != "ok":
+            remedies.setdefault(each.remedy, each.name)
     if remedies:
         sys.stdout.write("\n" + paint("What to do", "bold", on) + "\n")
-        for name, remedy in remedies:
+        for remedy, name in remedies.items():
             sys.stdout.write(f"  {name}: {escape(remedy)}\n")
     word = verdict_word(host, possible)
     line = {

@@ -39,6 +39,7 @@ EPILOG = (
     "127 not found; 128+N after signal N."
 )
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
+TERMINAL = ("SIGWINCH", "SIGCONT")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -91,14 +92,14 @@ def supervised(order: Order, *, capture: bool) -> RunResult:
     from stockade.sandbox.conduct import carry_out
     from stockade.sandbox.supervise import Stopper
 
+    terminal = not capture and any(map(is_terminal, (0, 1, 2)))
     stopper = Stopper()
     before = {}
-    for name in STOPS:
+    for name in (*STOPS, *TERMINAL) if terminal else STOPS:
         number = getattr(signal, name)
         # An ignored SIGHUP (nohup) stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, lambda caught, _frame: stopper.request(caught))
-    terminal = not capture and any(map(is_terminal, (0, 1, 2)))
     try:
         return carry_out(order, capture=capture, stopper=stopper, plain_warnings=True, terminal=terminal)
     finally:

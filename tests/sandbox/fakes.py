@@ -145,7 +145,7 @@ BASE = Resolved(
     open_files=1024,
     syscalls="default",
     user="auto",
-    origin=(),
+    origin=(("filesystem.read", "options"), ("filesystem.write", "options")),
 )
 
 
