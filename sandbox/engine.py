@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import time
@@ -10,7 +11,7 @@ from stockade.policies.record import Record
 from stockade.sandbox import argv as lines
 from stockade.sandbox.keeperlink import begin
 from stockade.sandbox.launch import Launch
-from stockade.sandbox.streams import Capture, Feed, Relay
+from stockade.sandbox.streams import Capture, Feed, FileFeed, Relay
 from stockade.sandbox.supervise import Evidence, Supervisor
 
 TYPE_CHECKING = False
@@ -51,8 +52,8 @@ class Finished(Record):
 class Wiring:
     """The streams of one run: what the child gets, and what the supervisor polls."""
 
-    def __init__(self, io: Io, launch: Launch) -> None:
-        self.io, self.launch = io, launch
+    def __init__(self, io: Io, launch: Launch, *, confined: bool) -> None:
+        self.io, self.launch, self.confined = io, launch, confined
         self.streams: list[Stream] = []
         self.captured: dict[int, Capture] = {}
         self.terminal: Terminal | None = None
@@ -95,6 +96,10 @@ class Wiring:
             read, write = os.pipe()
             self.launch.give(read, 0)
             self.streams.append(Relay(source, write, ours=write))
+        elif self.confined and only_read(source):
+            feed = FileFeed(source)
+            self.streams.append(feed)
+            self.launch.give(feed.read, 0, owned=False)
         else:
             self.launch.give(os.dup(source), 0)
 
@@ -128,6 +133,12 @@ def may_not_pass(fd: int) -> bool:
     return stat.S_ISSOCK(os.fstat(fd).st_mode) or os.isatty(fd)
 
 
+def only_read(fd: int) -> bool:
+    """A file that was opened for reading alone."""
+    mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+    return stat.S_ISREG(os.fstat(fd).st_mode) and mode == os.O_RDONLY
+
+
 def execute(
     make_job: Job,
     io: Io,
@@ -144,7 +155,7 @@ def execute(
     """
     began = time.monotonic()
     launch = Launch()
-    wiring = Wiring(io, launch)
+    wiring = Wiring(io, launch, confined=confined)
     status = gate = -1
     try:
         if confined:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -127,6 +128,47 @@ class Feed:
             self.fd = -1
 
 
+class FileFeed:
+    """Feeds a file of the caller's by a pipe, and leaves the caller's place in it where the program stopped reading.
+
+    The caller's descriptor itself would let the program open the file anew for writing (/proc/self/fd/0), and
+    change its mode, whatever it was opened for.
+    """
+
+    def __init__(self, source: int) -> None:
+        self.source = source
+        self.read, self.fd = os.pipe()
+        self._place = os.lseek(source, 0, os.SEEK_CUR)
+        self._data = b""
+        os.set_blocking(self.fd, False)
+
+    def interest(self) -> list[tuple[int, int]]:
+        return [(self.fd, select.POLLOUT)] if self.fd >= 0 else []
+
+    def handle(self, fd: int, events: int) -> None:
+        self._data = self._data or os.pread(self.source, CHUNK, self._place)
+        try:
+            written = os.write(self.fd, self._data)
+        except BlockingIOError:
+            return
+        self._place += written
+        self._data = self._data[written:]
+        if not written:
+            self._end()
+
+    def finish(self, until: float | None = None) -> None:
+        self._end()
+        if self.read >= 0:
+            os.lseek(self.source, self._place - waiting(self.read), os.SEEK_SET)
+            os.close(self.read)
+            self.read = -1
+
+    def _end(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
 class Relay:
     """Copies between a descriptor of the caller's and a pipe of the program's.
 
@@ -179,6 +221,14 @@ class Relay:
         if self._open:
             os.close(self.ours)
             self._open = False
+
+
+def waiting(pipe: int) -> int:
+    """Bytes in a pipe that nobody has read."""
+    import fcntl
+    import termios
+
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def writable(fd: int, until: float | None) -> bool:

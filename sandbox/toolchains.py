@@ -38,7 +38,10 @@ class Tools(Record):
 
 
 def bring(policy: Resolved, facts: Facts, tree: HostTree, mounts: Sequence[Mount]) -> Tools:
-    """Visible entries of PATH stay; hidden ones are brought in where ``toolchains`` allows it, else left out."""
+    """Visible entries of PATH stay; hidden ones are brought in where ``toolchains`` allows it, else left out.
+
+    Never what holds the whole home: an entry ``/`` or ``~`` would show everything.
+    """
     brought: dict[str, Mount] = {}
     path = []
     for entry in facts.path:
@@ -47,7 +50,7 @@ def bring(policy: Resolved, facts: Facts, tree: HostTree, mounts: Sequence[Mount
         if node is None or node.kind != "dir":
             continue
         if not visible(mounts, real):
-            if policy.toolchains != "auto":
+            if policy.toolchains != "auto" or below(facts.home, real):
                 continue
             for source in sources(real, facts, tree):
                 if not visible(mounts, source):
@@ -66,7 +69,7 @@ def sources(entry: str, facts: Facts, tree: HostTree) -> list[str]:
     toolchain = known_root(entry, facts.home)
     if toolchain:
         return [toolchain]
-    environment = virtual_environment(entry, tree)
+    environment = virtual_environment(entry, facts, tree)
     if environment:
         return environment + base_interpreter(environment[0], facts, tree)
     extra = ALSO.get(entry[len(facts.home) + 1 :], ()) if below(entry, facts.home) else ()
@@ -81,18 +84,24 @@ def known_root(path: str, home: str) -> str | None:
     return None
 
 
-def virtual_environment(entry: str, tree: HostTree) -> list[str]:
-    parent = entry.rpartition("/")[0]
-    return [parent] if parent and tree.node(f"{parent}/pyvenv.cfg") is not None else []
+def virtual_environment(entry: str, facts: Facts, tree: HostTree) -> list[str]:
+    parent = entry.rpartition("/")[0] or "/"
+    return [] if below(facts.home, parent) or tree.node(f"{parent}/pyvenv.cfg") is None else [parent]
 
 
 def base_interpreter(environment: str, facts: Facts, tree: HostTree) -> list[str]:
-    """What a virtual environment was made from, when that too lies in a home."""
+    """What a virtual environment was made from, when that too lies in a home.
+
+    A program may have written that file: it is believed only where an interpreter is.
+    """
     for line in tree.text(f"{environment}/pyvenv.cfg").splitlines():
         key, _, value = line.partition("=")
         if key.strip() == "home" and value.strip().startswith("/"):
             home = tree.real(value.strip())
-            return [known_root(home, facts.home) or home.rpartition("/")[0]] if below(home, facts.home) else []
+            prefix = known_root(home, facts.home) or home.rpartition("/")[0]
+            programs = tree.names(home)
+            usable = below(home, facts.home) and not below(facts.home, prefix)
+            return [prefix] if usable and any(name.startswith("python") for name in programs) else []
     return []
 
 

@@ -42,7 +42,7 @@ if [ -r /proc/self/status ]; then
 else
     echo proc=no
 fi
-exec unshare --user true 2>/dev/null && echo nested=yes
+unshare --user true 2>/dev/null && echo nested=yes
 """
 
 
@@ -51,6 +51,7 @@ class Seen:
 
     def __init__(self, finished: Finished | None, place: str) -> None:
         self.ran = finished is not None and finished.evidence.exit_code is not None
+        self.hung = finished is not None and finished.evidence.deadline_passed
         self.error = (
             ""
             if finished is None or finished.stderr is None
@@ -80,6 +81,8 @@ def try_everything(binary: Bwrap) -> list[Capability]:
             continue
         if seen.ran:
             return judge(binary, seen, fresh_proc=fresh_proc, use_filter=use_filter, filter_problem=problem)
+        if seen.hung:
+            break  # three more would only take as long
     return nothing_runs(seen)
 
 
@@ -221,7 +224,8 @@ def root_dropped() -> Capability:
 
 def nothing_runs(seen: Seen) -> list[Capability]:
     """No box at all: find out which step the host refuses."""
-    cause = userns.why_not(seen.gate or seen.error)
+    hung = f"it did not end within {SECONDS:g} s" if seen.hung else ""
+    cause = userns.why_not(seen.gate or hung or seen.error)
     rest = (
         "mount-isolation",
         "network-isolation",

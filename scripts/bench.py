@@ -204,11 +204,15 @@ def resident(cwd: str) -> dict:
 
     process = subprocess.Popen([str(COMMAND), "run", "--", "sleep", "30"], cwd=cwd, stdin=subprocess.DEVNULL)
     try:
-        tree: list[psutil.Process] = []
+        sizes: dict[str, int] = {}
         until = time.monotonic() + 10
-        while time.monotonic() < until and not any(p.name() == "sleep" for p in tree):
-            tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        sizes = {p.pid: p.memory_full_info().pss for p in tree if p.name() != "sleep"}
+        while time.monotonic() < until and "sleep" not in sizes:
+            try:
+                tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                sizes = {p.name() if p.name() == "sleep" else str(p.pid): p.memory_full_info().pss for p in tree}
+            except psutil.Error:
+                continue
+        sizes.pop("sleep")
         return {"what": "resident memory beyond the program", "mib": round(sum(sizes.values()) / 2**20, 1)}
     finally:
         process.terminate()

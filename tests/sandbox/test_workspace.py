@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import DIR, FILE, OTHER, SOCKET, facts, link, policy, request, tree
+from fakes import DIR, FILE, HOST, OTHER, SOCKET, FakeTree, facts, link, policy, request, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -202,11 +202,8 @@ def test_the_stricter_of_two_wishes_wins_whatever_their_order():
 @pytest.mark.parametrize("links", [{".claude": "/opt"}, {".git": "/opt/tool"}, {".git/hooks": "../hooks"}, {".claude": "gone"}])
 def test_a_link_on_the_way_is_refused(links):
     entries = {f"/srv/project/{name}": link(target) for name, target in links.items()}
-    bare = {path: what for path, what in tree().nodes.items() if not path.startswith("/srv/project/.git")}
-    bare |= {path: what for path, what in bare.items() if what.kind == "dir"}
-    host = tree(**entries)
-    for path in [each for each in host.nodes if any(each.startswith(f"{top}/") for top in entries)]:
-        del host.nodes[path]
+    rest = {path: what for path, what in HOST.items() if not path.startswith("/srv/project/.git")}
+    host = FakeTree({**rest, **entries})
     with pytest.raises(PolicyError, match="is a symlink, which the program could replace") as caught:
         place(host, **WRITE)
     assert "filesystem.protect" in caught.value.remedy
