@@ -48,7 +48,7 @@ def distrust(path: str) -> str:
         return (error.strerror or str(error)).lower()
     while True:
         status = os.stat(real)
-        if status.st_uid not in (0, os.geteuid()):
+        if status.st_uid not in (0, os.geteuid()) and not is_unmapped_root(status.st_uid, real):
             return f"{real} belongs to uid {status.st_uid}"
         if status.st_mode & stat.S_IWOTH and not (status.st_mode & stat.S_ISVTX):
             return f"{real} is writable by everybody"
@@ -57,6 +57,21 @@ def distrust(path: str) -> str:
         if real == "/":
             return ""
         real = os.path.dirname(real)
+
+
+def is_unmapped_root(uid: int, path: str) -> bool:
+    """Whether ``uid`` only stands for the host's root: in a user namespace that maps nobody but its maker.
+
+    Every owner outside is shown as the same number there, so only the system's own directories are taken on
+    trust, and only where the root directory has that owner too.
+    """
+    with open("/proc/sys/kernel/overflowuid", "rb") as file:
+        stand_in = int(file.read())
+    with open("/proc/self/uid_map", "rb") as file:
+        ranges = [tuple(map(int, line.split())) for line in file]
+    if uid != stand_in or any(inside <= uid < inside + count or outside == 0 for inside, outside, count in ranges):
+        return False
+    return os.stat("/").st_uid == uid and (path in ("/", "/usr") or path.startswith("/usr/"))
 
 
 def locate(configured: str | None = None) -> str:

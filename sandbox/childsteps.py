@@ -62,14 +62,14 @@ def become_subreaper() -> None:
 
 def become(job: dict[str, Any], fds: list[int], error_write: int) -> None:
     """Perform every step, then execute. Returns only after a failure, which was reported."""
-    error_write = fcntl.fcntl(error_write, fcntl.F_DUPFD_CLOEXEC, HIGH)
-    for name, step in STEPS:
-        try:
+    name = "descriptors"
+    try:
+        error_write = fcntl.fcntl(error_write, fcntl.F_DUPFD_CLOEXEC, HIGH)
+        for name, step in STEPS:  # noqa: B007  (the failed one is reported)
             step(job, fds)
-        except OSError as error:
-            detail = os.fsdecode(error.filename) if isinstance(error.filename, bytes | str) else ""
-            os.write(error_write, marshal.dumps((name, error.errno or errno.EIO, detail)))
-            return
+    except OSError as error:
+        detail = os.fsdecode(error.filename) if isinstance(error.filename, bytes | str) else ""
+        os.write(error_write, marshal.dumps((name, error.errno or errno.EIO, detail)))
 
 
 def own_session(job: dict[str, Any], fds: list[int]) -> None:
@@ -147,7 +147,21 @@ def reset_signals(job: dict[str, Any], fds: list[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+original_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""The caller's own limit of open files, which an unconfined program gets back."""
+
+
+def make_room_for_descriptors() -> None:
+    """A low soft limit of open files must not keep the keeper from parking descriptors."""
+    soft, hard = original_files
+    wanted = 4 * HIGH if hard == resource.RLIM_INFINITY else min(4 * HIGH, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def set_limits(job: dict[str, Any], fds: list[int]) -> None:
+    if not job["confined"]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, original_files)
     for name, value in job["limits"]:
         number = getattr(resource, f"RLIMIT_{name}")
         _soft, hard = resource.getrlimit(number)

@@ -92,7 +92,7 @@ def confined(
     )
     plan = start.plan
     diagnosis = diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
-    if io.terminal:
+    if io.terminal and diagnosis.code == 0:  # else setsid would be what was executed
         start = with_terminal(start)
     before = manifest(start)
     finished = execute(
@@ -104,13 +104,14 @@ def confined(
         process_limit=start.process_limit,
         meanwhile=load_verdict,
     )
-    if not finished.evidence.released and not finished.evidence.stop_signal:
+    from stockade.sandbox.verdict import verdict
+
+    result = verdict(order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start)
+    if result.outcome == "runner_failed":
         from stockade.sandbox import probe
 
         probe.forget()
-    from stockade.sandbox.verdict import verdict
-
-    return verdict(order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start)
+    return result
 
 
 def load_verdict() -> None:

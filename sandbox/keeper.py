@@ -19,24 +19,24 @@ its reaper, and removes what the run put on the host. It decides nothing and kno
 from __future__ import annotations
 
 import errno
-import marshal
 import os
 import resource
 import select
 
 from stockade.sandbox import childsteps, stubs
 from stockade.sandbox.messages import receive, receive_job, send
+from stockade.sandbox.spare import Child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
     from typing import Any
+
+    from stockade.sandbox.spare import Failure
 else:
     import _signal as signal  # ``signal`` and ``socket`` pull in enum, which costs milliseconds
     import _socket as socket
-
-EXEC_FAILED = 255
 
 
 class Run:
@@ -56,8 +56,10 @@ class Run:
 class Keeper:
     """The loop: runs by their order pipe, first processes by pidfd."""
 
-    def __init__(self, supervisor: int, control: socket.socket) -> None:
+    def __init__(self, supervisor: int, control: socket.socket, *, lasting: bool) -> None:
         self.supervisor = supervisor
+        self.lasting = lasting
+        self.spare: Child | None = Child()
         self.control = control
         self.listening = True
         self.runs: dict[int, Run] = {}
@@ -68,6 +70,13 @@ class Keeper:
 
     def loop(self) -> None:
         """Until the supervisor is gone, or wants no more, and every run was cleared away."""
+        try:
+            self.serve()
+        finally:
+            if self.spare is not None:
+                self.spare.dismiss()
+
+    def serve(self) -> None:
         while self.runs or self.listening:
             # One at a time: handling it may close descriptors whose numbers another one then has.
             fd, _events = self.poll.poll()[0]
@@ -111,7 +120,7 @@ class Keeper:
         self.poll.register(orders, select.POLLIN)
         try:
             run.held = [stubs.hold(path) for path in job["stubs"]]
-            pid, failure = fork_child(job, fds)
+            pid, failure = self.launch(job, fds)
         except OSError as error:
             pid, failure = 0, ("prepare", error.errno or errno.EIO, os.fsdecode(error.filename or ""))
         for fd in set(fds):  # a terminal stands for several streams
@@ -125,10 +134,23 @@ class Keeper:
         self.poll.register(run.pidfd, select.POLLIN)
         self.answer(run, {"kind": "started", "pid": pid})
 
+    def launch(self, job: dict[str, Any], fds: list[int]) -> tuple[int, Failure | None]:
+        """Start a job in the child that waits, or in a new one. Returns its pid, and which step failed if one did."""
+        child, self.spare = self.spare or Child(), None
+        try:
+            return child.pid, child.become(job, fds)
+        except ConnectionError:
+            # The waiting one was killed meanwhile; a new one says by itself what is wrong.
+            os.waitpid(child.pid, 0)
+            child = Child()
+            return child.pid, child.become(job, fds)
+
     def finish(self, run: Run) -> None:
         """The first process ended: clear away its box, confirm that it is gone, then report."""
         status, cpu, peak = self.reap(run)
         self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak})
+        if self.lasting and self.spare is None:
+            self.spare = Child()
 
     def reap(self, run: Run) -> tuple[int, float, int]:
         """Wait for a run's first process and, when it was confined, for every process of its box.
@@ -157,7 +179,7 @@ class Keeper:
         ``box`` is 0 when the run ended before it was known; then any orphan that is the first process of
         a pid namespace is one.
         """
-        known = {run.pid for run in self.runs.values()}
+        known = self.known()
         used = []
         for pid in children():
             if pid not in known and (pid == box or (box == 0 and starts_namespace(pid))):
@@ -167,13 +189,17 @@ class Keeper:
 
     def collect(self) -> None:
         """Reap adopted processes that have ended by themselves; first processes are waited for by pid."""
-        known = {run.pid for run in self.runs.values()}
+        known = self.known()
         for pid in children():
             if pid not in known:
                 try:
                     os.waitpid(pid, os.WNOHANG)
                 except ChildProcessError:
                     pass
+
+    def known(self) -> set[int]:
+        """Children that are waited for by pid."""
+        return {run.pid for run in self.runs.values()} | {self.spare.pid if self.spare is not None else 0}
 
     def abandon(self, run: Run) -> None:
         """Nobody waits for this run: end it, clear it away, forget it."""
@@ -200,26 +226,6 @@ class Keeper:
             send(run.events, message)
         except OSError:
             pass  # the supervisor went away meanwhile: its pidfd or the closed pipe says so next
-
-
-def fork_child(job: dict[str, Any], fds: list[int]) -> tuple[int, tuple[str, int, str] | None]:
-    """Fork, perform the steps, exec. Returns the pid, and which step failed if one did."""
-    error_read, error_write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(error_read)
-        try:
-            childsteps.become(job, fds, error_write)
-        finally:
-            os._exit(EXEC_FAILED)
-    os.close(error_write)
-    with open(error_read, "rb") as file:
-        report = file.read()
-    if not report:
-        return pid, None
-    os.waitpid(pid, 0)
-    step, code, detail = marshal.loads(report)  # noqa: S302  (written by our own child)
-    return 0, (step, code, detail)
 
 
 def limit(body: dict[str, Any], credentials: tuple[int, int] | None) -> int:
@@ -292,6 +298,7 @@ def settle(control_fd: int) -> None:
     """Let go of everything of the caller: terminal, session, streams, descriptors, directory, handlers."""
     os.setsid()
     os.chdir("/")
+    childsteps.make_room_for_descriptors()
     null = os.open("/dev/null", os.O_RDWR)
     for fd in {0, 1, 2} - {null}:
         os.dup2(null, fd, inheritable=False)
@@ -316,10 +323,13 @@ def watch(supervisor: int) -> int:
     return pidfd
 
 
-def serve(control_fd: int, supervisor: int) -> None:
-    """Be a keeper: serve the jobs that come down a control socket, until the supervisor is gone."""
+def serve(control_fd: int, supervisor: int, *, lasting: bool) -> None:
+    """Be a keeper: serve the jobs that come down a control socket, until the supervisor is gone.
+
+    ``lasting``: many runs are to come, so that a child is kept ready after each; else only for the first.
+    """
     settle(control_fd)
     pidfd = watch(supervisor)
     if pidfd >= 0:
         os.set_inheritable(control_fd, False)
-        Keeper(pidfd, socket.socket(fileno=control_fd)).loop()
+        Keeper(pidfd, socket.socket(fileno=control_fd), lasting=lasting).loop()

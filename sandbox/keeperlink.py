@@ -23,7 +23,7 @@ else:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BOOT = (
     "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); "
-    "from stockade.sandbox.keeper import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+    "from stockade.sandbox.keeper import serve; serve(int(sys.argv[2]), int(sys.argv[3]), lasting=True)"
 )
 CONTROL_FD = 3
 LAST_WAIT = 500
@@ -75,7 +75,7 @@ def fork_keeper() -> None:
             ours.close()
             from stockade.sandbox.keeper import serve
 
-            serve(theirs.detach(), supervisor)
+            serve(theirs.detach(), supervisor, lasting=False)
         finally:
             os._exit(0)
     theirs.close()

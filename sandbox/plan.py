@@ -100,5 +100,5 @@ def check_size(mounts: tuple[Mount, ...]) -> None:
 
 def check_visible(plan: Plan, path: str) -> None:
     """The directory to run in must be there inside: bwrap would silently start somewhere else."""
-    if plan.view(path) is None and not any(below(path, mount.dest) for mount in plan.mounts if mount.op == "tmpfs"):
+    if plan.view(path) is None and not any(below(mount.dest, path) for mount in plan.mounts):
         raise RequestError(f"could not run in {path!r}: it is not visible inside", remedy="Add it with --read.")

@@ -229,7 +229,11 @@ class Supervisor:
             else:
                 self.limit_processes(box, self.process_limit)
         except (FileNotFoundError, ProcessLookupError):
-            return  # set-up failed meanwhile: bwrap says so by ending without an exit code
+            if alive(box) and not os.path.exists(f"/proc/{box}"):
+                self.release("/proc does not show the box")
+            # else set-up failed meanwhile: bwrap says so by ending without an exit code
+        except PermissionError as error:
+            self.release(f"could not look at its namespaces: {os.strerror(error.errno or 0).lower()}")
 
     def limit_processes(self, box: int, most: int) -> None:
         """RLIMIT_NPROC counts per user namespace from Linux 5.14 on, so it is set inside, and before the program."""
@@ -347,6 +351,16 @@ class Supervisor:
 
 def namespace(pid: int | None, name: str) -> str:
     return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/{name}")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is there, and somebody else's
+    return True
 
 
 def descendants(pid: int) -> list[int]:

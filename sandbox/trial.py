@@ -71,6 +71,8 @@ class Seen:
 
 def try_everything(binary: Bwrap) -> list[Capability]:
     """One run with everything on; where that fails, without /proc and without the filter, to find out which."""
+    if os.readlink("/proc/self") != str(os.getpid()):
+        return nothing_runs(None)
     attempts = [(True, True), (True, False), (False, True), (False, False)]
     problem = ""
     for fresh_proc, use_filter in attempts:
@@ -222,10 +224,22 @@ def root_dropped() -> Capability:
     return Capability("drop-root", "missing", "root can't take another uid here", "Run as an ordinary user.")
 
 
-def nothing_runs(seen: Seen) -> list[Capability]:
-    """No box at all: find out which step the host refuses."""
-    hung = f"it did not end within {SECONDS:g} s" if seen.hung else ""
-    cause = userns.why_not(seen.gate or hung or seen.error)
+def foreign_proc() -> Capability:
+    return Capability(
+        "user-namespaces",
+        "disabled",
+        "/proc here shows the processes of another pid namespace: no box could be watched",
+        "Mount a fresh /proc in this pid namespace (unshare --mount-proc does).",
+    )
+
+
+def nothing_runs(seen: Seen | None) -> list[Capability]:
+    """No box at all: find out which step the host refuses. None: nothing was tried, since /proc is not ours."""
+    if seen is None:
+        cause = foreign_proc()
+    else:
+        hung = f"it did not end within {SECONDS:g} s" if seen.hung else ""
+        cause = userns.why_not(seen.gate or hung or seen.error)
     rest = (
         "mount-isolation",
         "network-isolation",

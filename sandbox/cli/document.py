@@ -25,14 +25,19 @@ def render(document: dict[str, Any]) -> str:
 
 
 def run_and_print(order: Order, run: Callable[[], RunResult]) -> int:
-    """Print the result as the only thing on stdout; a refusal is a document too, and said on stderr."""
+    """Print the result as the only thing on stdout."""
+    return run_and_write(order, run, sys.stdout).returncode
+
+
+def run_and_write(order: Order, run: Callable[[], RunResult], file: IO[str]) -> RunResult:
+    """Run, and write the document; a refusal is a document too, and raised."""
     try:
         result = run()
     except StockadeError as error:
-        sys.stdout.write(render(refused(order, error)))
+        file.write(render(refused(order, error)))
         raise
-    sys.stdout.write(render(result.to_json()))
-    return result.returncode
+    file.write(render(result.to_json()))
+    return result
 
 
 def refused(order: Order, error: StockadeError) -> dict[str, Any]:
@@ -71,7 +76,3 @@ def reserve(path: str, workspace: str) -> IO[str]:
     except OSError as error:
         raise RequestError(f"could not write {path!r}: {(error.strerror or str(error)).lower()}") from None
     return os.fdopen(fd, "w", encoding="utf-8")
-
-
-def write(result: RunResult, file: IO[str]) -> None:
-    file.write(render(result.to_json()))

@@ -82,8 +82,7 @@ def perform(order: Order, values: dict[str, Any]) -> int:
     if target is True:
         return document.run_and_print(order, lambda: supervised(order, capture=True))
     with document.reserve(target, order.request.cwd) as file:
-        result = supervised(order, capture=False)
-        document.write(result, file)
+        result = document.run_and_write(order, lambda: supervised(order, capture=False), file)
     return closing(result, verbose=values["verbose"])
 
 
