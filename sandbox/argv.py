@@ -7,6 +7,8 @@ from stockade.sandbox.mounts import BIND, BIND_RO, DATA, DEV, MASK, PROC, SYMLIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stockade.sandbox.plan import Plan
 
 ARGS_FD, STATUS_FD, BLOCK_FD, SYNC_FD, SECCOMP_FD, FIRST_FD = 10, 11, 12, 13, 14, 20
@@ -26,6 +28,15 @@ class Line(Record):
 
     options: tuple[str, ...]
     sources: tuple[Source, ...]
+    places: tuple[int, ...]
+    """Where in the options the number of each source stands."""
+
+    def renumbered(self, numbers: Iterable[int]) -> list[str]:
+        """The options with other numbers for the sources, in their order."""
+        options = list(self.options)
+        for place, number in zip(self.places, numbers, strict=True):
+            options[place] = str(number)
+        return options
 
 
 def render(plan: Plan, *, supervised: bool, seccomp: bool, by_descriptor: bool, staged: dict[str, str]) -> Line:
@@ -34,8 +45,11 @@ def render(plan: Plan, *, supervised: bool, seccomp: bool, by_descriptor: bool, 
     for name, value in plan.env:
         options += ["--setenv", name, value]
     sources: list[Source] = []
+    places: list[int] = []
     for mount in plan.mounts:
-        options += mount_options(mount, sources, by_descriptor=by_descriptor, staged=staged)
+        words = mount_options(mount, sources, by_descriptor=by_descriptor, staged=staged)
+        places += [len(options) + words.index(str(new.number)) for new in sources[len(places) :]]
+        options += words
     for dest in frozen_last(plan.mounts):
         options += ["--remount-ro", dest]
     options += ["--chdir", plan.cwd]
@@ -43,7 +57,7 @@ def render(plan: Plan, *, supervised: bool, seccomp: bool, by_descriptor: bool, 
         options += ["--seccomp", str(SECCOMP_FD)]
     if supervised:
         options += ["--json-status-fd", str(STATUS_FD), "--block-fd", str(BLOCK_FD), "--sync-fd", str(SYNC_FD)]
-    return Line(tuple(options), tuple(sources))
+    return Line(tuple(options), tuple(sources), tuple(places))
 
 
 def namespaces(plan: Plan) -> list[str]:

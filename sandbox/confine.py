@@ -54,13 +54,11 @@ class Confined:
 
     def _command(self, start: Confinement) -> list[str]:
         plan = self.plan
-        rendered = lines.render(plan, supervised=False, seccomp=False, by_descriptor=True, staged={})
-        numbers: dict[str, str] = {}
+        by_descriptor = start.bwrap.has("--bind-fd") and start.bwrap.has("--ro-bind-fd")
+        rendered = lines.render(plan, supervised=False, seccomp=False, by_descriptor=by_descriptor, staged={})
         for source in rendered.sources:
-            fd = open_source(source.path) if source.path else content(source.data, "stockade-file")
-            self._fds.append(fd)
-            numbers[str(source.number)] = str(fd)
-        options = renumber(rendered.options, numbers)
+            self._fds.append(open_source(source.path) if source.path else content(source.data, "stockade-file"))
+        options = rendered.renumbered(self._fds[1:])
         if start.filter_program:
             self._fds.append(content(start.filter_program, "stockade-filter"))
             options += ["--seccomp", str(self._fds[-1])]
@@ -109,18 +107,6 @@ class Confined:
 
     def __del__(self) -> None:
         self.close()
-
-
-BY_DESCRIPTOR = ("--bind-fd", "--ro-bind-fd", "--ro-bind-data")
-
-
-def renumber(options: Sequence[str], numbers: Mapping[str, str]) -> list[str]:
-    """Options with the fixed descriptor numbers replaced by real ones."""
-    changed = list(options)
-    for index, option in enumerate(options[:-1]):
-        if option in BY_DESCRIPTOR:
-            changed[index + 1] = numbers[options[index + 1]]
-    return changed
 
 
 def identity_words(uid: int, gid: int) -> list[str]:

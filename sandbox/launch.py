@@ -92,10 +92,17 @@ def stage(plan: Plan, launch: Launch) -> tuple[list[tuple[str, int, bool]], dict
     if plan.credentials is None:
         return staged, places
     for mount in plan.mounts:
-        if mount.op in (BIND, BIND_RO) and mount.source not in places and not reachable(mount.source):
-            name = str(len(staged))
-            staged.append((name, launch.give(open_source(mount.source), None), os.path.isdir(mount.source)))
-            places[mount.source] = f"{STAGE}/{name}"
+        if mount.op not in (BIND, BIND_RO) or mount.source in places or reachable(mount.source):
+            continue
+        if mount.source in plan.stubs:
+            # It comes into being with the run, inside of a directory that was staged before it.
+            top = next((top for top in places if below(mount.source, top)), None)
+            if top is not None:
+                places[mount.source] = places[top] + mount.source[len(top) :]
+            continue
+        name = str(len(staged))
+        staged.append((name, launch.give(open_source(mount.source), None), os.path.isdir(mount.source)))
+        places[mount.source] = f"{STAGE}/{name}"
     return staged, places
 
 

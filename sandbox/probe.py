@@ -76,7 +76,23 @@ def with_network(host: Host) -> Host:
 
 
 def basic_probe() -> Host:
-    """Find the binary, then try it."""
+    """Find the binary and try it. Only a wholly positive finding is remembered."""
+    host = tried()
+    if able(host):
+        hostcache.remember(host)
+        return host
+    from stockade.sandbox import userns
+
+    return unfinished(userns.too_many_processes()) if userns.short_of_processes() else host
+
+
+def unfinished(cause: Capability) -> Host:
+    """Nothing can be said of this host at this moment."""
+    rest = [Capability(name, "unknown", "not tried", cause.remedy) for name in BASIC if name != cause.name]
+    return Host((cause, *rest, overlay(None)), None)
+
+
+def tried() -> Host:
     try:
         binary = binaries.inspect(binaries.locate())
     except SandboxUnavailable as error:
@@ -95,10 +111,7 @@ def basic_probe() -> Host:
         failed = Capability("user-namespaces", "unknown", error.message, error.remedy)
         rest = [Capability(name, "unknown", "not tried", "") for name in BASIC[2:]]
         return Host((Capability("bwrap", "ok", binary.path), failed, *rest, overlay(binary)), binary)
-    host = Host((Capability("bwrap", "ok", binary.path), *capabilities, overlay(binary)), binary)
-    if able(host):
-        hostcache.remember(host)
-    return host
+    return Host((Capability("bwrap", "ok", binary.path), *capabilities, overlay(binary)), binary)
 
 
 def overlay(binary: Bwrap | None) -> Capability:

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from stockade.sandbox.plan import Plan
 
 MARK = "STOCKADE_END"
+FIRST_FD = 3
+"""POSIX shells need not know descriptors above 9."""
 
 
 def line(start: Confinement) -> str:
     """One command, POSIX shell. Stand-ins for protected names are replaced by empty read-only directories."""
     plan = start.plan.replace(mounts=tuple(map(stand_in(start.plan), start.plan.mounts)))
     rendered = lines.render(plan, supervised=False, seccomp=False, by_descriptor=False, staged={})
-    words = [*identity(plan), "env", "-i", start.bwrap.path, *rendered.options, "--", *plan.argv]
+    documents = [(FIRST_FD + at, source.data) for at, source in enumerate(rendered.sources)]
+    options = rendered.renumbered(number for number, _data in documents)
+    words = [*identity(plan), "env", "-i", start.bwrap.path, *options, "--", *plan.argv]
     text = " ".join(quote(word) for word in words)
-    documents = [source for source in rendered.sources if source.data]
-    text += "".join(f" {source.number}<<'{MARK}{source.number}'" for source in documents)
-    return text + "".join(f"\n{os.fsdecode(source.data)}{MARK}{source.number}" for source in documents) + "\n"
+    text += "".join(f" {number}<<'{MARK}{number}'" for number, _data in documents)
+    return text + "".join(f"\n{os.fsdecode(data)}{MARK}{number}" for number, data in documents) + "\n"
 
 
 def identity(plan: Plan) -> list[str]:
@@ -47,4 +50,7 @@ def quote(word: str) -> str:
     """Shell quoting that also survives control characters and bytes that are no text."""
     if all(letter.isprintable() for letter in word):
         return shlex.quote(word)
-    return "\"$(printf '" + "".join(f"\\{byte:03o}" for byte in os.fsencode(word)) + "')\""
+    # $() takes newlines off the end.
+    text = word.rstrip("\n")
+    ending = "'" + word[len(text) :] + "'" if text != word else ""
+    return "\"$(printf '" + "".join(f"\\{byte:03o}" for byte in os.fsencode(text)) + "')\"" + ending

@@ -50,7 +50,7 @@ SENSITIVE_FILES = (
 )  # fmt: skip
 
 MINIMAL_ETC = (
-    "group", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "timezone",
+    "passwd", "group", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "timezone",
     "hosts", "host.conf", "resolv.conf", "gai.conf", "services", "protocols", "ssl/certs", "ssl/openssl.cnf",
     "ca-certificates",
     "pki/tls", "pki/ca-trust", "crypto-policies", "mime.types", "os-release", "locale.conf", "inputrc", "profile",

@@ -7,6 +7,8 @@ kept as ``strange`` and never guessed at.
 from __future__ import annotations
 
 MOST_CODE = 255
+MOST_DIGITS = 20
+BLANKS = b" \t\r\n"
 
 
 class StatusReader:
@@ -44,20 +46,25 @@ class StatusReader:
 
 def parse_record(line: bytes) -> dict[str, int] | None:
     """``{ "child-pid": 12, ... }`` as a dictionary; None for anything else."""
-    text = line.strip()
+    text = line.strip(BLANKS)
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return None
     record: dict[str, int] = {}
     for pair in text[1:-1].split(b","):
         key, colon, value = pair.partition(b":")
-        key, value = key.strip(), value.strip()
-        if not (colon and len(key) > 2 and key[:1] == key[-1:] == b'"' and value.isdigit()):
+        key, value = key.strip(BLANKS), value.strip(BLANKS)
+        if not (colon and len(key) > 2 and key[:1] == key[-1:] == b'"' and is_number(value)):
             return None
         name = key[1:-1].decode("ascii", "replace")
         if not name.replace("-", "").isalpha() or name in record:
             return None
         record[name] = int(value)
     return record
+
+
+def is_number(text: bytes) -> bool:
+    """A JSON integer that is not negative, in as many digits as a process or an inode needs."""
+    return text.isdigit() and len(text) <= MOST_DIGITS and (len(text) == 1 or text[:1] != b"0")
 
 
 def read_all(data: bytes) -> StatusReader:

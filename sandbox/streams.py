@@ -138,7 +138,7 @@ class FileFeed:
     def __init__(self, source: int) -> None:
         self.source = source
         self.read, self.fd = os.pipe()
-        self._place = os.lseek(source, 0, os.SEEK_CUR)
+        self._first = self._place = os.lseek(source, 0, os.SEEK_CUR)
         self._data = b""
         os.set_blocking(self.fd, False)
 
@@ -159,7 +159,8 @@ class FileFeed:
     def finish(self, until: float | None = None) -> None:
         self._end()
         if self.read >= 0:
-            os.lseek(self.source, self._place - waiting(self.read), os.SEEK_SET)
+            # The program can write into its own pipe: what waits there may be more than was fed.
+            os.lseek(self.source, max(self._first, self._place - waiting(self.read)), os.SEEK_SET)
             os.close(self.read)
             self.read = -1
 

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stockade.sandbox.bwrap import Bwrap
     from stockade.sandbox.engine import Finished
+    from stockade.sandbox.supervise import Evidence
 
 SECONDS = 20.0
 OWN_VARIABLES = {"HOME", "USER", "LOGNAME", "PATH", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}
@@ -52,6 +53,7 @@ class Seen:
     def __init__(self, finished: Finished | None, place: str) -> None:
         self.ran = finished is not None and finished.evidence.exit_code is not None
         self.hung = finished is not None and finished.evidence.deadline_passed
+        self.refused = finished is not None and refused(finished.evidence)
         self.error = (
             ""
             if finished is None or finished.stderr is None
@@ -69,11 +71,21 @@ class Seen:
         return self.said.get(key) == value
 
 
+def refused(evidence: Evidence) -> bool:
+    """bwrap itself gave up. A keeper or a monitor that was killed says nothing about the host."""
+    status = evidence.wait_status
+    return status is not None and os.WIFEXITED(status) and not (evidence.exit_code or evidence.deadline_passed)
+
+
 def try_everything(binary: Bwrap) -> list[Capability]:
-    """One run with everything on; where that fails, without /proc and without the filter, to find out which."""
+    """One run with everything on; where that fails, without /proc and without the filter, to find out which.
+
+    What fails once may have failed by chance, and the lesser box must not become the answer for that: the whole
+    is tried again before less is taken.
+    """
     if os.readlink("/proc/self") != str(os.getpid()):
         return nothing_runs(None)
-    attempts = [(True, True), (True, False), (False, True), (False, False)]
+    attempts = [(True, True), (True, True), (True, False), (False, True), (False, False)]
     problem = ""
     for fresh_proc, use_filter in attempts:
         try:
@@ -83,8 +95,8 @@ def try_everything(binary: Bwrap) -> list[Capability]:
             continue
         if seen.ran:
             return judge(binary, seen, fresh_proc=fresh_proc, use_filter=use_filter, filter_problem=problem)
-        if seen.hung:
-            break  # three more would only take as long
+        if not seen.refused:
+            break  # less would not help; and after a hang, would only take as long
     return nothing_runs(seen)
 
 

@@ -24,6 +24,35 @@ for name, flags in (("user", 0x10000000), ("mnt", 0x20000), ("net", 0x40000000),
 LIMITS = {"user": "user", "mnt": "mnt", "net": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
 
 
+NEEDED = 8
+"""Processes that a start takes: keeper, waiting child, monitor, pid 1 of the box, and what the trial runs in it."""
+
+
+def short_of_processes() -> bool:
+    """Whether this user can't have as many more processes as the start of a box takes."""
+    started = []
+    try:
+        for _ in range(NEEDED):
+            started.append(subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={}))
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # no such program: then this can't be told
+    finally:
+        for process in started:
+            process.communicate()
+    return False
+
+
+def too_many_processes() -> Capability:
+    return Capability(
+        "user-namespaces",
+        "unknown",
+        "too many processes of this user are running",
+        "Try again when fewer are running, or raise the limit (ulimit -u).",
+    )
+
+
 def first_refused() -> tuple[str, int] | None:
     """The first namespace that this host refuses to make, and errno; None when all can be made."""
     done = subprocess.run(
@@ -95,12 +124,7 @@ def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> C
     if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
         return apparmor(said)
     if code == errno.EAGAIN:
-        return Capability(
-            "user-namespaces",
-            "unknown",
-            "too many processes of this user are running",
-            "Try again when fewer are running, or raise ulimit -u.",
-        )
+        return too_many_processes()
     return Capability(
         "user-namespaces",
         "disabled",

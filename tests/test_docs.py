@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ from stockade.policies.presets import preset_names
 from stockade.policies.resolve import load_policy
 from stockade.sandbox.classify import OUTCOMES
 from stockade.sandbox.result import RunResult
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "docs/sandboxing.md")
@@ -134,23 +139,23 @@ def test_every_block_has_a_language_that_is_checked() -> None:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A directory that anybody may write (a root caller then takes another uid), and an environment with nothing
-    of the caller's."""
-    place, home = tmp_path / "project", tmp_path / "home"
-    for path in (place, home):
-        path.mkdir()
-    place.chmod(0o777)
-    home.chmod(0o755)
-    env = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": str(home),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "PYTHONPATH": str(ROOT),
-    }
-    return place, env
+def scene() -> Iterator[tuple[Path, dict[str, str]]]:
+    """A directory that anybody may enter and write (a root caller then takes another uid), and an environment with
+    nothing of the caller's."""
+    with tempfile.TemporaryDirectory(prefix="stockade-docs-") as top:
+        place, home = Path(top, "project"), Path(top, "home")
+        for path, mode in ((Path(top), 0o755), (home, 0o755), (place, 0o777)):
+            path.mkdir(exist_ok=True)
+            path.chmod(mode)
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(home),
+            "XDG_CACHE_HOME": f"{top}/cache",
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "PYTHONPATH": str(ROOT),
+        }
+        yield place, env
 
 
 def run(words: list[str], scene: tuple[Path, dict[str, str]]) -> subprocess.CompletedProcess[str]:

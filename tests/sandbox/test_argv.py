@@ -174,6 +174,21 @@ def test_descriptors_are_numbered_in_order_and_named_once(plan, how):
     assert named == numbers
 
 
+@settings(deadline=None)
+@given(PLANS)
+def test_other_numbers_for_descriptors_change_nothing_else(plan):
+    odd = plan.replace(env=(*plan.env, ("X", "--ro-bind-data"), ("20", "20"), ("--bind-fd", "20")))
+    rendered = line(odd)
+    given_numbers = [900 + at for at in range(len(rendered.sources))]
+    found = rendered.renumbered(given_numbers)
+    changed = [at for at, (old, new) in enumerate(zip(rendered.options, found, strict=True)) if old != new]
+    assert changed == list(rendered.places)
+    named = [int(row[1]) for row in parsed(found) if row[0] in ("--bind-fd", "--ro-bind-fd", "--ro-bind-data")]
+    assert named == given_numbers
+    with pytest.raises(ValueError, match="zip"):
+        rendered.renumbered([*given_numbers, 1])
+
+
 def test_what_is_frozen_is_remounted_after_every_mount():
     rows = parsed(line(planned(workspace="read-write")).options)
     kinds = [row[0] for row in rows]
@@ -196,7 +211,8 @@ def test_only_options_that_were_checked_for_are_used():
         "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
     }  # fmt: skip
     asked = {"--bind-fd", "--ro-bind-fd", "--disable-userns", "--seccomp", "--size"}
-    used = {row[0] for name in CASES for row in parsed(line(make_plan(*CASES[name][:1], request(), CASES[name][1], tree())).options)}
+    plans = [make_plan(rules, request(), where, tree()) for rules, where in CASES.values()]
+    used = {row[0] for plan in plans for row in parsed(line(plan).options)}
     assert used <= old | asked | set(REQUIRED_OPTIONS)
 
 

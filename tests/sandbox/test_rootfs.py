@@ -158,6 +158,7 @@ def test_minimal_shows_programs_and_the_basics_of_etc_alone():
     assert host_path(mounts, "/usr/bin/env") == "/usr/bin/env"
     assert host_path(mounts, "/etc/hosts") == "/etc/hosts"
     assert host_path(mounts, "/etc/ssl/certs") == "/etc/ssl/certs"
+    assert host_path(mounts, "/etc/passwd") == "/etc/passwd"
     for path in ("/etc/shadow", "/etc/ssh/ssh_host_ed25519_key", "/opt/tool", "/srv/project/src/main.py", "/var/log"):
         assert host_path(mounts, path) is None
     assert at(mounts, "/etc").frozen is True

@@ -1,0 +1,130 @@
+"""The holder: the process that owns a lease's namespaces, and the only one with power over its rules.
+
+Building, in this order:
+    1  new user and network namespace, the run's own uid mapped to itself
+    2  loopback up
+    3  the rules, read back and compared: from here on the namespace refuses what it should
+    4  record: routes to loopback (allow, open: slirp4netns adds the link and the route, after this)
+    5  sockets of this namespace, handed to the supervisor together with the word "ready"
+Then it waits for nft commands. It decides nothing, and reads nothing of what the program sends.
+
+Tearing down is one step: it ends when the other end of its socket is closed, and with the last process the
+kernel takes the namespaces. It runs in a child that the keeper forked, single-threaded, after that child let
+go of everything else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import marshal
+import os
+import socket
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from stockade.netns.nft import Nft
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+PR_SET_DUMPABLE = 4
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
+ANSWER = 1 << 20
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def serve(job: dict[str, Any], control_fd: int) -> None:
+    """Be a holder. ``job``: kind, rules (nft text), site (where the nft binding is), nft (path of the binary)."""
+    control = socket.socket(fileno=control_fd)
+    part = "holder"
+    try:
+        enter_namespaces()
+        loopback_up()
+        part = "nft"
+        nft = load_rules(job)
+        part = "holder"
+        if job["kind"] == "record":
+            from stockade.netns.netlink import make_everything_local
+
+            make_everything_local()
+        fds = open_sockets(job)
+        say(control, {"ready": True}, fds)
+    except Exception as error:
+        say(control, {"ready": False, "part": part, "cause": f"{error}"})
+        return
+    for fd in fds:
+        os.close(fd)
+    obey(control, nft)
+
+
+def enter_namespaces() -> None:
+    """The run's uid keeps its number inside: whoever joins by setns(2) and executes has no capability there."""
+    uid, gid = os.geteuid(), os.getegid()
+    # A process that changed its uid is not dumpable, and its map files belong to root (proc(5)).
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh", b"lo", 0)
+        flags = struct.unpack("16sh", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP))
+
+
+def load_rules(job: dict[str, Any]) -> Nft:
+    if job["site"] and job["site"] not in sys.path:
+        sys.path.append(job["site"])
+    from stockade.netns.nft import open_nft
+
+    nft = open_nft(job["nft"])
+    nft.run(job["rules"])
+    nft.verify(job["kind"])
+    return nft
+
+
+def open_sockets(job: dict[str, Any]) -> list[int]:
+    """The sockets that the job lists: (family, type, address, port), in its order."""
+    fds = []
+    for family, kind, address, port in job["sockets"]:
+        made = socket.socket(family, kind)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind((address, port))
+        if kind == socket.SOCK_STREAM:
+            made.listen(256)
+        fds.append(made.detach())
+    return fds
+
+
+def obey(control: socket.socket, nft: Nft) -> None:
+    """Run nft commands until nobody asks any more."""
+    while request := control.recv(ANSWER):
+        try:
+            text = request.decode()
+            answer = {"ok": nft.query(text[1:])} if text.startswith("?") else {"ok": nft.run(text)}
+        except Exception as error:
+            answer = {"error": f"{error}"}
+        say(control, answer)
+
+
+def say(control: socket.socket, message: dict[str, Any], fds: list[int] | None = None) -> None:
+    """Answer, by memfd where a datagram would be too large."""
+    body = marshal.dumps(message)
+    passed = list(fds or ())
+    if len(body) > 32_768:
+        memory = os.memfd_create("stockade-answer", os.MFD_CLOEXEC)
+        os.write(memory, body)
+        passed.append(memory)
+        body = b""
+    socket.send_fds(control, [b"a" + body], passed)
