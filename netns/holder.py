@@ -1,7 +1,7 @@
 """The holder: the process that owns a lease's namespaces, and the only one with power over its rules.
 
 Building, in this order:
-    1  new user and network namespace, the run's own uid mapped to itself
+    1  new user and network namespace, the run's own uid mapped to 0
     2  loopback up
     3  the rules, read back and compared: from here on the namespace refuses what it should
     4  record: routes to loopback (allow, open: slirp4netns adds the link and the route, after this)
@@ -62,14 +62,14 @@ def serve(job: dict[str, Any], control_fd: int) -> None:
 
 
 def enter_namespaces() -> None:
-    """The run's uid keeps its number inside: whoever joins by setns(2) and executes has no capability there."""
+    """The run's own uid is 0 inside: slirp4netns's sandbox asks for it."""
     uid, gid = os.geteuid(), os.getegid()
     # A process that changed its uid is not dumpable, and its map files belong to root (proc(5)).
     libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 

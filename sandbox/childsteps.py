@@ -23,9 +23,10 @@ else:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_SECUREBITS, NOROOT_AND_LOCKED = 28, 0x3
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
-CLONE_NEWNS = 0x00020000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 0x1000, 0x4000, 0x40000, 0x2, 0x4
 KEYCTL_JOIN_SESSION_KEYRING = 1
 KEYCTL_NUMBER = {
@@ -38,6 +39,9 @@ KEYCTL_NUMBER = {
     "s390x": 280,
 }
 CAPABILITY_VERSION_3 = 0x20080522
+HOLDER_FD = 10
+"""The holder's socket to its supervisor."""
+
 HIGH = 400
 """Descriptors are parked here and above while they are moved to the numbers the argv speaks of."""
 
@@ -61,15 +65,26 @@ def become_subreaper() -> None:
 
 
 def become(job: dict[str, Any], fds: list[int], error_write: int) -> None:
-    """Perform every step, then execute. Returns only after a failure, which was reported."""
+    """Perform every step, then execute the program, or serve as the holder of a lease.
+
+    Returns only after a failure, which was reported, or after the holder's end.
+    """
     name = "descriptors"
     try:
         error_write = fcntl.fcntl(error_write, fcntl.F_DUPFD_CLOEXEC, HIGH)
         for name, step in STEPS:  # noqa: B007  (the failed one is reported)
             step(job, fds)
+        if job["program"] is not None:
+            name = "execute"
+            execute(job)
     except OSError as error:
         detail = os.fsdecode(error.filename) if isinstance(error.filename, bytes | str) else ""
         os.write(error_write, marshal.dumps((name, error.errno or errno.EIO, detail)))
+        return
+    os.close(error_write)
+    from stockade.netns.holder import serve
+
+    serve(job["holder"], HOLDER_FD)
 
 
 def own_session(job: dict[str, Any], fds: list[int]) -> None:
@@ -205,7 +220,20 @@ def take_terminal(job: dict[str, Any], fds: list[int]) -> None:
         fcntl.ioctl(job["terminal"], termios.TIOCSCTTY, 0)
 
 
-def execute(job: dict[str, Any], fds: list[int]) -> None:
+def join_lease(job: dict[str, Any], fds: list[int]) -> None:
+    """Enter the namespaces of a lease. The uid in force owns them, and has no capability there after exec."""
+    if job["lease"] is None:
+        return
+    for number, kind in zip(job["lease"], (CLONE_NEWUSER, CLONE_NEWNET), strict=True):
+        call(libc.setns(number, kind), "setns")
+        os.close(number)
+    # The uid is 0 in there: without this, executing bwrap would give it power over the lease's rules.
+    call(libc.prctl(PR_SET_SECUREBITS, NOROOT_AND_LOCKED, 0, 0, 0), "prctl")
+    # Entering the user namespace changed the capabilities, which cleared the death signal.
+    call(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def execute(job: dict[str, Any]) -> None:
     program = job["program"]
     if b"/" in program:
         os.execve(program, job["argv"], job["env"])  # noqa: S606  (no shell is wanted)
@@ -222,7 +250,7 @@ STEPS: tuple[tuple[str, Callable[[dict[str, Any], list[int]], None]], ...] = (
     ("limits", set_limits),
     ("credentials", drop_privileges),
     ("directory", enter_directory),
-    ("execute", execute),
+    ("lease", join_lease),
 )
-"""In this order: staging needs root and the original descriptors; limits may need root; the directory is
-entered with the rights of the run."""
+"""In this order: staging needs root and the original descriptors; limits may need root; the directory and
+the lease are entered with the rights of the run. Then the program is executed."""

@@ -157,6 +157,7 @@ def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None
             "staged": [],
             "stage": "",
             "terminal": None,
+            "lease": None,
         }
 
     finished = execute(job, io, confined=False, deadline=deadline, stopper=stopper, meanwhile=load_verdict)

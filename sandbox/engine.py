@@ -191,6 +191,10 @@ def execute(
         ).watch()
     finally:
         wiring.close()
+    if evidence.keeper_lost and job["stubs"]:
+        from stockade.sandbox import stubs
+
+        stubs.clear(job["stubs"])
     return Finished(evidence, wiring.captured.get(1), wiring.captured.get(2), time.monotonic() - began)
 
 

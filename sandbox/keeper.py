@@ -59,7 +59,7 @@ class Keeper:
     def __init__(self, supervisor: int, control: socket.socket, *, lasting: bool) -> None:
         self.supervisor = supervisor
         self.lasting = lasting
-        self.spare: Child | None = Child()
+        self.spare = spare_child()
         self.control = control
         self.listening = True
         self.runs: dict[int, Run] = {}
@@ -119,7 +119,8 @@ class Keeper:
         self.runs[orders] = run
         self.poll.register(orders, select.POLLIN)
         try:
-            run.held = [stubs.hold(path) for path in job["stubs"]]
+            for path in job["stubs"]:
+                run.held.append(stubs.hold(path))
             pid, failure = self.launch(job, fds)
         except OSError as error:
             pid, failure = 0, ("prepare", error.errno or errno.EIO, os.fsdecode(error.filename or ""))
@@ -150,7 +151,7 @@ class Keeper:
         status, cpu, peak = self.reap(run)
         self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak})
         if self.lasting and self.spare is None:
-            self.spare = Child()
+            self.spare = spare_child()
 
     def reap(self, run: Run) -> tuple[int, float, int]:
         """Wait for a run's first process and, when it was confined, for every process of its box.
@@ -228,12 +229,22 @@ class Keeper:
             pass  # the supervisor went away meanwhile: its pidfd or the closed pipe says so next
 
 
+def spare_child() -> Child | None:
+    try:
+        return Child()
+    except OSError:
+        return None  # too many processes: the next start says so if it is still true then
+
+
 def limit(body: dict[str, Any], credentials: tuple[int, int] | None) -> int:
     """Set resource limits of another process under the credentials of its run.
 
     prlimit(2) wants equal real, effective and saved ids, or CAP_SYS_RESOURCE, which root in a container lacks.
     """
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return error.errno or errno.EAGAIN
     if pid == 0:
         code = errno.EPERM
         try:

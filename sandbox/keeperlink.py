@@ -6,6 +6,7 @@ call shares one stand-alone keeper per process: forking a caller that may have t
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import sys
@@ -69,7 +70,10 @@ def fork_keeper() -> None:
     global _link
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     supervisor = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        raise no_keeper(error) from None
     if pid == 0:
         try:
             ours.close()
@@ -80,6 +84,16 @@ def fork_keeper() -> None:
             os._exit(0)
     theirs.close()
     _link = Link(ours, pid)
+
+
+def no_keeper(error: OSError) -> StockadeError:
+    many = error.errno == errno.EAGAIN
+    return StockadeError(
+        f"could not start the keeper: {(error.strerror or str(error)).lower()}",
+        remedy="Too many processes of this user are running: try again, or raise the limit (ulimit -u)."
+        if many
+        else "",
+    )
 
 
 def start_keeper() -> Link:
@@ -95,6 +109,8 @@ def start_keeper() -> Link:
         os.set_inheritable(fd, fd == CONTROL_FD)
         actions = [] if fd == CONTROL_FD else [(os.POSIX_SPAWN_DUP2, fd, CONTROL_FD)]
         return Link(ours, os.posix_spawn(sys.executable, command, env, file_actions=actions))
+    except OSError as error:
+        raise no_keeper(error) from None
     finally:
         os.close(fd)
 

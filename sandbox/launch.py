@@ -82,6 +82,7 @@ def confined_job(
         "staged": staged,
         "stage": STAGE,
         "terminal": None,
+        "lease": None,
     }
 
 

@@ -15,7 +15,11 @@ import os
 from stockade.policies.record import Record
 from stockade.policies.standin import MODE, is_stand_in
 
-ATTEMPTS = 20
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ATTEMPTS = 1000
 
 
 class Stub(Record):
@@ -58,11 +62,26 @@ def make_and_lock(parent: int, name: bytes) -> int | None:
         return None
     if made:
         os.fchmod(fd, MODE)
-    fcntl.flock(fd, fcntl.LOCK_SH)
+    try:
+        # Never wait: anybody who can open it could hold a lock, and the keeper serves other runs too.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        os.sched_yield()
+        return None
     if os.fstat(fd).st_nlink == 0:
         os.close(fd)
         return None
     return fd
+
+
+def clear(paths: Iterable[bytes]) -> None:
+    """Remove what a keeper that was killed left behind, unless another run needs it."""
+    for path in paths:
+        try:
+            release(hold(path))
+        except OSError:
+            pass  # its directory is gone, or it is somebody's
 
 
 def release(stub: Stub) -> None:

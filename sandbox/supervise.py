@@ -305,11 +305,11 @@ class Supervisor:
         self.order({"kind": "kill"})
 
     def kill_box(self) -> None:
-        """Without a keeper: pid 1 of the box takes everything with it."""
+        """Without a keeper: pid 1 of the box takes everything with it, and is seen off."""
         for pid in (self.records.child_pid, self.first):
             if pid:
                 try:
-                    os.kill(pid, signal.SIGKILL)
+                    kill_and_wait(pid)
                 except OSError:
                     pass  # it ended with the keeper
 
@@ -347,6 +347,18 @@ class Supervisor:
             if fd >= 0:
                 os.close(fd)
         self.orders = self.events = self.status = self.gate = -1
+
+
+def kill_and_wait(pid: int) -> None:
+    """SIGKILL a process that is not our child, and wait for its end within reason."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.poll(LAST_WAIT * 1000)
+    finally:
+        os.close(pidfd)
 
 
 def namespace(pid: int | None, name: str) -> str:

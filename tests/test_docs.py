@@ -127,7 +127,10 @@ def test_output_is_compared(expected: list[str], output: str, *, same: bool) -> 
 
 
 def test_blocks_are_found_with_their_lines() -> None:
-    assert blocks_of("f", "a\n```sh\nx\n```\n\n```\ny\n```\n") == [Block("f:2", "sh", "x\n"), Block("f:6", "", "y\n")]
+    assert blocks_of("f", "a\n```sh\nx\n```\n\n```\ny\n```\n") == [
+        Block("f:2", "sh", "x\n"),
+        Block("f:6", "", "y\n"),
+    ]
 
 
 # --- the examples -----------------------------------------------------------------------------------------
@@ -209,7 +212,9 @@ def first_cells(heading: str) -> list[str]:
     _, found, rest = REFERENCE.partition(f"\n{heading}\n")
     assert found, heading
     section = re.split(r"^#+ ", rest, maxsplit=1, flags=re.MULTILINE)[0]
-    return [name for row in re.findall(r"^\|([^|]*)\|", section, re.MULTILINE) for name in re.findall("`([^`]+)`", row)]
+    return [
+        name for row in re.findall(r"^\|([^|]*)\|", section, re.MULTILINE) for name in re.findall("`([^`]+)`", row)
+    ]
 
 
 def test_every_key_of_a_policy_is_in_the_reference() -> None:
@@ -227,7 +232,14 @@ def test_presets_say_what_the_table_says(name: str) -> None:
     cells = [cell.strip().strip("`") for cell in row[1].split("|")]
     policy = load_policy(name)
     limits = policy.limits
-    said = [policy.filesystem.workspace, limits.timeout, limits.memory, limits.processes, limits.file_size, limits.tmp]
+    said = [
+        policy.filesystem.workspace,
+        limits.timeout,
+        limits.memory,
+        limits.processes,
+        limits.file_size,
+        limits.tmp,
+    ]
     assert cells[: len(said)] == [str(each) for each in said]
 
 
@@ -256,7 +268,10 @@ def test_what_is_named_exists(name: str) -> None:
 
 
 def test_the_headings_that_are_linked_exist() -> None:
-    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", REFERENCE, re.M)}
+    anchors = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", REFERENCE, re.M)
+    }
     wanted = re.findall(r"\(#([^)]+)\)", REFERENCE)
     wanted += re.findall(r"\(docs/sandboxing\.md#([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert [each for each in wanted if each not in anchors] == []
