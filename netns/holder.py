@@ -52,7 +52,7 @@ def serve(job: dict[str, Any], control_fd: int) -> None:
 
             make_everything_local()
         fds = open_sockets(job)
-        say(control, {"ready": True}, fds)
+        say(control, {"ready": True, "pid": os.getpid()}, fds)
     except Exception as error:
         say(control, {"ready": False, "part": part, "cause": f"{error}"})
         return

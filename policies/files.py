@@ -15,8 +15,8 @@ from msgspec import UNSET
 from stockade.policies.errors import PolicyError
 from stockade.policies.layers import Layer
 from stockade.policies.model import Policy, parse_policy, parsed
+from stockade.policies.places import is_stand_in
 from stockade.policies.presets import FOUNDATION, SELECTABLE, preset_path, unknown_preset
-from stockade.policies.standin import is_stand_in
 from stockade.policies.text import quoted
 
 LARGEST = 256 * 1024

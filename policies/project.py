@@ -16,7 +16,7 @@ from stockade.policies.errors import PolicyError
 from stockade.policies.files import UNTRUSTED, read_policy, shown
 from stockade.policies.layers import Layer
 from stockade.policies.model import parsed
-from stockade.policies.standin import present
+from stockade.policies.places import present
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from stockade.policies.fields import ATTRIBUTES, WORDS, nested, render_values
 from stockade.policies.files import foundation, named_layers, policy_layers, read_policy, shown
 from stockade.policies.layers import Layer, Merged, finish, lexical, merge
 from stockade.policies.model import Policy, checked, parse_tree, parsed, unknown_key
+from stockade.policies.places import here
 from stockade.policies.project import project_layers
 from stockade.policies.record import Record
 from stockade.policies.resolved import Resolved
@@ -75,7 +76,7 @@ def resolve(
 
 def load_policy(name_or_path: str) -> Policy:
     """The policy of a preset or file as one ``Policy``, everything it extends folded in; ``PolicyError``."""
-    layers = named_layers(os.fspath(name_or_path), os.getcwd(), [])
+    layers = named_layers(os.fspath(name_or_path), here(), [])
     merged: Merged = merge(layers, expand=lexical("/nonexistent", "/nonexistent"))
     return parse_tree(nested(render_values(merged.values)), layers[-1].label)
 
@@ -119,7 +120,7 @@ def _bottom(
     base: str | None, policy: Policy | None, environ: Mapping[str, str], looked_at: list[str]
 ) -> tuple[str, list[Layer]]:
     """The name the policy goes by, and its own layers."""
-    folder = os.getcwd()
+    folder = here()
     if policy is not None:
         if base is not None:
             raise RequestError(

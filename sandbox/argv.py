@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from stockade.sandbox.plan import Plan
 
-ARGS_FD, STATUS_FD, BLOCK_FD, SYNC_FD, SECCOMP_FD, FIRST_FD = 10, 11, 12, 13, 14, 20
+ARGS_FD, STATUS_FD, BLOCK_FD, SYNC_FD, SECCOMP_FD, LEASE_FDS, FIRST_FD = 10, 11, 12, 13, 14, (15, 16), 20
 MAX_FDS = 200
 
 
@@ -65,7 +65,7 @@ def namespaces(plan: Plan) -> list[str]:
     options = [
         "--unshare-user",
         "--unshare-pid",
-        "--unshare-net",
+        *(() if plan.leased else ("--unshare-net",)),
         "--unshare-ipc",
         "--unshare-uts",
         "--unshare-cgroup-try",
@@ -74,6 +74,8 @@ def namespaces(plan: Plan) -> list[str]:
         "--die-with-parent",
         "--new-session",
     ]  # fmt: skip
+    if plan.leased:  # the caller is uid 0 in the user namespace of the lease
+        options += ["--uid", str(plan.user[0]), "--gid", str(plan.user[1])]
     return [*options, "--disable-userns"] if plan.no_new_userns else options
 
 

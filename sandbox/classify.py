@@ -74,6 +74,15 @@ def keeper_lost(case: Case) -> Outcome | None:
     )
 
 
+def lease_lost(case: Case) -> Outcome | None:
+    """Whatever the program did after its network went away says nothing about the program."""
+    part = case.evidence.lease_lost
+    if not part:
+        return None
+    reason = f"the leased network broke: {part} ended during the run"
+    return Outcome("runner_failed", None, None, 125, reason, started=case.evidence.released, rule="lease_lost")
+
+
 def step_failed(case: Case) -> Outcome | None:
     """A step between fork and exec failed. Unconfined, the last step executes the program itself."""
     evidence = case.evidence
@@ -131,9 +140,12 @@ def garbled(case: Case) -> Outcome | None:
 
 
 def executed(case: Case) -> Outcome | None:
-    """bwrap reports an exit code, or an unconfined program ended by itself."""
+    """bwrap reports an exit code, or an unconfined program ended by itself.
+
+    A code of a program that was never let go is not believed.
+    """
     code = case.evidence.exit_code
-    if code is None:
+    if code is None or (case.confined and not case.evidence.released):
         return None
     number = code - 128
     if case.confined and is_signal(number):
@@ -202,6 +214,7 @@ def signal_name(number: int) -> str:
 
 RULES: tuple[Callable[[Case], Outcome | None], ...] = (
     keeper_lost,
+    lease_lost,
     step_failed,
     gate_kept_shut,
     deadline_passed,

@@ -15,6 +15,7 @@ from stockade.sandbox.program import diagnose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from stockade.netns.lease import Lease
     from stockade.policies.capability import Settlement
     from stockade.sandbox.host import Host
     from stockade.sandbox.launch import Launch
@@ -81,6 +82,27 @@ def confined(
     deadline: float | None,
     stopper: Stopper | None,
 ) -> RunResult:
+    if order.policy.egress == "none":
+        return boxed(order, io, settled, host, deadline, stopper, lease=None)
+    from stockade.sandbox.lessor import make_lease
+    from stockade.sandbox.survey import identify
+
+    with make_lease(order.policy, identify(order.policy, order.request.cwd).credentials) as lease:
+        lease.start()
+        return boxed(order, io, settled, host, deadline, stopper, lease=lease)
+
+
+def boxed(
+    order: Order,
+    io: Io,
+    settled: Settlement,
+    host: Host | None,
+    deadline: float | None,
+    stopper: Stopper | None,
+    *,
+    lease: Lease | None,
+) -> RunResult:
+    """Run in a box. A started ``lease`` gets ready while the run is being planned."""
     assert host is not None
     assert host.bwrap is not None
     start = prepare(
@@ -95,18 +117,24 @@ def confined(
     if io.terminal and diagnosis.code == 0:  # else setsid would be what was executed
         start = with_terminal(start)
     before = manifest(start)
+    if lease is not None:
+        lease.wait_ready()
     finished = execute(
-        start.job,
+        lambda launch: start.job(launch, lease),
         io,
         confined=True,
         deadline=deadline,
         stopper=stopper,
         process_limit=start.process_limit,
         meanwhile=load_verdict,
+        lease=lease,
     )
     from stockade.sandbox.verdict import verdict
 
-    result = verdict(order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start)
+    report = lease.finish() if lease is not None and not finished.evidence.lease_lost else None
+    result = verdict(
+        order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start, report=report
+    )
     if result.outcome == "runner_failed":
         from stockade.sandbox import probe
 

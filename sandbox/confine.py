@@ -78,7 +78,7 @@ class Confined:
         records = read_all(self.status() if status is None else status)
         wait_status = -returncode if returncode < 0 else returncode << 8
         evidence = Evidence(
-            released=records.child_pid is not None,
+            released=records.child_pid is not None or records.exit_code is not None,
             box_seen=records.child_pid is not None,
             garbled=records.strange,
             exit_code=records.exit_code,

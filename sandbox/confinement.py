@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from stockade.netns.lease import Lease
     from stockade.policies.resolved import Resolved
     from stockade.sandbox.bwrap import Bwrap
     from stockade.sandbox.request import Request
@@ -26,14 +27,16 @@ class Confinement(Record):
     filter_program: bytes
     identity: Identity
 
-    def job(self, into: launch.Launch) -> dict[str, Any]:
-        """The keeper's job; descriptors are opened and added to ``into``."""
+    def job(self, into: launch.Launch, lease: Lease | None = None) -> dict[str, Any]:
+        """The keeper's job; descriptors are opened and added to ``into``. A leased plan needs its lease."""
+        assert self.plan.leased == (lease is not None)
         return launch.confined_job(
             self.plan,
             self.bwrap.path,
             into,
             filter_program=self.filter_program,
             by_descriptor=self.bwrap.has("--bind-fd") and self.bwrap.has("--ro-bind-fd"),
+            lease=lease,
         )
 
     @property

@@ -45,7 +45,7 @@ SIGNS = (
     Sign("EAI_AGAIN", "network", NO_NETWORK),
     Sign("Name or service not known", "network", NO_NETWORK),
 )
-LIMIT_SIGNALS = {25: ("file_size", "SIGXFSZ"), 24: ("cpu", "SIGXCPU")}
+LIMIT_SIGNALS = {25: ("file_size", "SIGXFSZ")}
 LIMIT_SIGNS = (
     Sign("No space left on device", "limit", "limits.tmp bounds /tmp and HOME inside; a full disk says the same."),
     Sign("Cannot allocate memory", "limit", "limits.memory bounds each process."),

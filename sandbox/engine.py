@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from stockade.netns.lease import Lease
     from stockade.sandbox.streams import Stream
     from stockade.sandbox.supervise import Stopper
     from stockade.sandbox.terminal import Terminal
@@ -148,6 +149,7 @@ def execute(
     stopper: Stopper | None = None,
     process_limit: int | None = None,
     meanwhile: Callable[[], None] | None = None,
+    lease: Lease | None = None,
 ) -> Finished:
     """Run one job. Returns when nothing of it is left.
 
@@ -188,6 +190,8 @@ def execute(
             stopper=stopper,
             deadline=deadline,
             process_limit=process_limit,
+            network=lease.network if lease is not None else "",
+            lease=lease.watched() if lease is not None else None,
         ).watch()
     finally:
         wiring.close()

@@ -46,6 +46,7 @@ class Run:
         self.orders = orders
         self.events = events
         self.confined: bool = job["confined"]
+        self.service: bool = job.get("service", False)
         self.credentials: tuple[int, int] | None = job["credentials"]
         self.pid = 0
         self.pidfd = -1
@@ -77,11 +78,13 @@ class Keeper:
                 self.spare.dismiss()
 
     def serve(self) -> None:
-        while self.runs or self.listening:
+        while self.runs or self.exits or self.listening:
             # One at a time: handling it may close descriptors whose numbers another one then has.
             fd, _events = self.poll.poll()[0]
             if fd == self.supervisor:
                 self.end_everything()
+                for run in list(self.exits.values()):
+                    self.finish(run)
                 return
             if self.listening and fd == self.control.fileno():
                 self.accept()
@@ -150,7 +153,7 @@ class Keeper:
         """The first process ended: clear away its box, confirm that it is gone, then report."""
         status, cpu, peak = self.reap(run)
         self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak})
-        if self.lasting and self.spare is None:
+        if self.lasting and self.spare is None and self.listening:
             self.spare = spare_child()
 
     def reap(self, run: Run) -> tuple[int, float, int]:
@@ -200,18 +203,22 @@ class Keeper:
 
     def known(self) -> set[int]:
         """Children that are waited for by pid."""
-        return {run.pid for run in self.runs.values()} | {self.spare.pid if self.spare is not None else 0}
+        pids = {run.pid for run in (*self.runs.values(), *self.exits.values())}
+        return pids if self.spare is None else pids | {self.spare.pid}
 
     def abandon(self, run: Run) -> None:
         """Nobody waits for this run: end it, clear it away, forget it."""
         self.poll.unregister(run.orders)
         del self.runs[run.orders]
         os.close(run.orders)
+        os.close(run.events)
+        run.events = -1
         if run.pid:
             kill_session(run.pid, confined=run.confined)
-            self.reap(run)
+            # A connector takes tens of milliseconds to go: nobody waits for that, its exit is heard of.
+            if not run.service:
+                self.reap(run)
         self.release(run)
-        os.close(run.events)
 
     def end_everything(self) -> None:
         for run in list(self.runs.values()):
@@ -223,6 +230,8 @@ class Keeper:
         run.held = []
 
     def answer(self, run: Run, message: dict[str, Any]) -> None:
+        if run.events < 0:
+            return
         try:
             send(run.events, message)
         except OSError:

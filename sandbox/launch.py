@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from stockade.netns.lease import Lease
     from stockade.sandbox.plan import Plan
 
 STAGE = "/dev/shm"  # noqa: S108  (a mount point in a private mount namespace; nothing is written on the host)
@@ -54,7 +55,13 @@ def content(data: bytes, name: str) -> int:
 
 
 def confined_job(
-    plan: Plan, bwrap: str, launch: Launch, *, filter_program: bytes, by_descriptor: bool
+    plan: Plan,
+    bwrap: str,
+    launch: Launch,
+    *,
+    filter_program: bytes,
+    by_descriptor: bool,
+    lease: Lease | None = None,
 ) -> dict[str, Any]:
     """The job of a confined start; its descriptors are added to ``launch``."""
     staged, places = stage(plan, launch)
@@ -82,8 +89,18 @@ def confined_job(
         "staged": staged,
         "stage": STAGE,
         "terminal": None,
-        "lease": None,
+        "lease": enter_lease(lease, launch),
     }
+
+
+def enter_lease(lease: Lease | None, launch: Launch) -> tuple[int, int] | None:
+    """The numbers under which the child finds the lease's user and network namespace."""
+    if lease is None:
+        return None
+    assert lease.namespaces is not None
+    for fd, number in zip(lease.namespaces, lines.LEASE_FDS, strict=True):
+        launch.give(fd, number, owned=False)
+    return lines.LEASE_FDS
 
 
 def stage(plan: Plan, launch: Launch) -> tuple[list[tuple[str, int, bool]], dict[str, str]]:

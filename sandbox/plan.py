@@ -35,6 +35,10 @@ class Plan(Record):
     """Host paths that the program can write."""
     credentials: tuple[int, int] | None
     """Real uid and gid to take before bwrap, or None to keep the caller's."""
+    user: tuple[int, int]
+    """Uid and gid inside."""
+    leased: bool
+    """Whether the box joins a leased network instead of having an empty one of its own."""
     fresh_proc: bool
     proc_read_only: bool
     no_new_userns: bool
@@ -59,6 +63,8 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
     mounts += workspace.guards(policy, facts, place.replace(mounts=tuple(mounts)), tree)
     mounts += workspace.socket_masks(facts, ordered(mounts))
     mounts += rootfs.passwd_file(facts, tree)
+    if policy.egress != "none":
+        mounts += rootfs.name_files(tree)
     final = ordered(mounts)
     check_size(final)
     return Plan(
@@ -69,6 +75,8 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
         stubs=place.stubs,
         writable=writable_paths([*system, *place.mounts]),
         credentials=facts.credentials,
+        user=(facts.uid, facts.gid),
+        leased=policy.egress != "none",
         fresh_proc=facts.fresh_proc,
         proc_read_only=facts.kept_root,
         no_new_userns=facts.bwrap.has("--disable-userns"),

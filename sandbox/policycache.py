@@ -11,8 +11,8 @@ import marshal
 import os
 import time
 
+from stockade.policies.places import here, present
 from stockade.policies.resolved import Resolved
-from stockade.policies.standin import present
 from stockade.sandbox import state
 
 TYPE_CHECKING = False
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 VARIABLES = ("HOME", "XDG_CONFIG_HOME", "STOCKADE_POLICY", "STOCKADE_MODE")
 MOST_IN_MEMORY = 64
+MOST_FILES = 1024
+PLAIN = 2
+"""The marshal version that writes equal values as equal bytes."""
+CHECK = 4
 SETTLED = 20_000_000
 """Nanoseconds: the coarsest step of file times."""
 
@@ -64,7 +68,8 @@ def work_out(
 
 def cache_key(base: str | None, workspace: str, options: Mapping[str, object]) -> tuple[Any, ...]:
     given = tuple(sorted((name, frozen(value)) for name, value in options.items()))
-    folder = os.getcwd() if base is not None and ("/" in base or base.endswith(".toml")) else ""
+    named = os.environ.get("STOCKADE_POLICY", "") if base is None else base
+    folder = here() if "/" in named or named.endswith(".toml") else ""
     return (
         FORMAT,
         stamp_of_code(),
@@ -117,20 +122,28 @@ def remember(key: tuple[Any, ...], found: Resolved, sources: tuple[str, ...], ma
     _memory[key] = entry
     directory = state.cache_dir()
     if directory is not None:
-        state.store_private(directory, entry_name(key), marshal.dumps(entry))
+        body = marshal.dumps(entry)
+        state.store_private(directory, entry_name(key), checksum(body) + body)
+
+
+def checksum(body: bytes) -> bytes:
+    """Tells a damaged entry; one that somebody meant to write is the business of ``state``."""
+    return binascii.crc32(body).to_bytes(CHECK, "big")
 
 
 def entry_name(key: tuple[Any, ...]) -> str:
-    return f"policy-{binascii.crc32(marshal.dumps(key)):08x}"
+    """One of a bounded number of names: of two keys that share one, the later is remembered."""
+    return f"policy-{binascii.crc32(marshal.dumps(key, PLAIN)) & MOST_FILES - 1:03x}"
 
 
 def read_entry(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
     directory = state.cache_dir()
     content = state.read_private(directory, entry_name(key)) if directory is not None else None
-    if content is None:
+    if content is None or checksum(content[CHECK:]) != content[:CHECK]:
         return None
     try:
-        entry: tuple[Any, ...] = marshal.loads(content)  # noqa: S302  (a file of ours that nobody else can write)
+        # A file of ours that nobody else can write.
+        entry: tuple[Any, ...] = marshal.loads(content[CHECK:])  # noqa: S302
         return entry if entry[0] == key and len(entry) == 4 else None
     except (ValueError, EOFError, TypeError, IndexError, KeyError):
         return None

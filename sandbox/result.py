@@ -96,7 +96,7 @@ class RunResult(Record):
         from stockade.policies.explain import to_dict
 
         document = {"schema": SCHEMA, **{name: plain(value) for name, value in self.as_dict().items()}}
-        document["policy"] = to_dict(self.policy)
+        document["policy"] = plain(to_dict(self.policy))
         for name in ("stdout", "stderr"):
             document |= stream_fields(name, getattr(self, name))
         return document
@@ -114,9 +114,11 @@ def stream_fields(name: str, data: bytes) -> dict[str, str]:
 
 
 def plain(value: Any) -> Any:
-    """Records and tuples as JSON's own; text that is not Unicode with its bytes escaped."""
+    """Records and tuples as JSON's own, at any depth; text that is not Unicode with its bytes escaped."""
     if isinstance(value, Record):
         return {name: plain(each) for name, each in value.as_dict().items()}
+    if isinstance(value, dict):
+        return {plain(key): plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
     if isinstance(value, str):

@@ -202,6 +202,19 @@ def passwd_file(facts: Facts, tree: HostTree) -> list[Mount]:
     return [Mount(DATA, "/etc/passwd", reason="the home of the user inside is HOME", data=data)]
 
 
+def name_files(tree: HostTree) -> list[Mount]:
+    """Names inside a leased network: only its own resolver, and no hosts file that would answer before it."""
+    why = "names are answered by the leased network's resolver"
+    resolv = tree.real("/etc/resolv.conf")
+    if not resolv.startswith(("/etc/", "/run/")):
+        resolv = "/etc/resolv.conf"
+    hosts = b"127.0.0.1 localhost stockade\n::1 localhost ip6-localhost ip6-loopback\n"
+    return [
+        Mount(DATA, resolv, reason=why, data=b"nameserver 127.0.0.1\noptions timeout:5 attempts:2\n"),
+        Mount(DATA, tree.real("/etc/hosts"), reason=why, data=hosts),
+    ]
+
+
 def kind(tree: HostTree, path: str) -> str | None:
     node = tree.node(path)
     return None if node is None else node.kind

@@ -12,8 +12,8 @@ import errno
 import fcntl
 import os
 
+from stockade.policies.places import MODE, is_stand_in
 from stockade.policies.record import Record
-from stockade.policies.standin import MODE, is_stand_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from stockade.sandbox.status import StatusReader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from stockade.sandbox.streams import Stream
@@ -53,6 +53,8 @@ class Evidence(Record):
     failed_errno: int = 0
     failed_detail: str = ""
     keeper_lost: bool = False
+    lease_lost: str = ""
+    """The part of the leased network that ended during the run."""
     gate_failure: str = ""
     """Why the program was not let go; empty when it was."""
     released: bool = False
@@ -108,16 +110,22 @@ class Supervisor:
         stopper: Stopper | None = None,
         deadline: float | None = None,
         process_limit: int | None = None,
+        network: str = "",
+        lease: Mapping[int, str] | None = None,
     ) -> None:
         """Takes over the four descriptors; ``status`` and ``gate`` are -1 for an unconfined run.
 
-        ``deadline`` is a time of ``time.monotonic``.
+        ``deadline`` is a time of ``time.monotonic``. ``network`` is the leased network namespace that the box
+        must be in (``net:[...]``), or empty for one of its own; ``lease`` maps the event descriptors of the
+        lease's parts to their names.
         """
         self.orders, self.events, self.status, self.gate = orders, events, status, gate
         self.confined = status >= 0
         self.streams, self.terminal, self.stopper = streams, terminal, stopper
         self.deadline = deadline
         self.process_limit = process_limit
+        self.network = network
+        self.lease = dict(lease or {})
         self.records = StatusReader()
         self.first = 0
         self.released = not self.confined
@@ -158,6 +166,7 @@ class Supervisor:
         if self.status >= 0:
             owners[self.status] = (select.POLLIN, self.on_status)
         owners[self.events] = (select.POLLIN, self.on_event)
+        owners |= dict.fromkeys(self.lease, (select.POLLIN, self.on_lease))
         if self.stopper is not None:
             owners[self.stopper.read] = (select.POLLIN, self.on_stop)
         for stream in self.streams:
@@ -205,6 +214,13 @@ class Supervisor:
             self.found |= {"wait_status": event["status"], "cpu": event["cpu"], "peak": event["peak"]}
             self.over = True
 
+    def on_lease(self, fd: int, _events: int) -> None:
+        """A part of the lease says that it started, or that it is gone: without it nothing is what it was."""
+        event = receive(fd)
+        if event is None or event["kind"] != "started":
+            self.found["lease_lost"] = self.lease.pop(fd)
+            self.kill()
+
     def on_status(self, fd: int, _events: int) -> None:
         known = self.records.child_pid
         data = os.read(fd, 4096)
@@ -224,6 +240,8 @@ class Supervisor:
             shared = [name for name in NAMESPACES if namespace(box, name) == namespace(None, name)]
             if shared:
                 self.release(f"the box shares the host's {', '.join(shared)} namespace")
+            elif self.network and namespace(box, "net") != self.network:
+                self.release("the box is not in the leased network")
             elif self.process_limit is None:
                 self.release("")
             else:

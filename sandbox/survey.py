@@ -10,6 +10,7 @@ from stockade.policies.errors import RequestError, StockadeError
 from stockade.policies.record import Record
 from stockade.sandbox import globs
 from stockade.sandbox.mounts import below
+from stockade.sandbox.tree import real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Facts(Record):
 
 def roots_of(policy: Resolved, workspace: str, home: str) -> tuple[str, ...]:
     """Where hide patterns apply: the workspace and every path granted beside it (real paths)."""
-    listed = [os.path.realpath(absolute(path, workspace, home)) for path in (*policy.write, *policy.read)]
+    listed = [real_path(absolute(path, workspace, home)) for path in (*policy.write, *policy.read)]
     places = [workspace, *listed] if policy.workspace != "none" else listed
     return tuple(
         place
@@ -85,7 +86,9 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
     roots = roots_of(policy, request.cwd, home)
     found = [look(place, patterns) for place, patterns in places_to_look(policy.hide, roots, home)]
     sockets = (*listening_sockets(), *(os.fsdecode(path) for walk in found for path in walk.sockets))
-    hidden = (os.fsdecode(path) for walk in found for path in walk.matches)
+    # What is below a directory that can't be listed is not known: its owner could open it up inside.
+    closed = (path for walk in found if policy.hide for path in walk.unreadable)
+    hidden = (os.fsdecode(path) for path in (*(path for walk in found for path in walk.matches), *closed))
     return Facts(
         uid=identity.uid,
         gid=identity.gid,
@@ -99,7 +102,7 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
         fresh_proc=fresh_proc,
         bwrap=bwrap,
         sockets=tuple(path for path in sockets if in_reach(path, roots, identity)),
-        hidden=tuple(path for path in hidden if in_reach(os.path.realpath(path), roots, identity)),
+        hidden=tuple(path for path in hidden if in_reach(real_path(path), roots, identity)),
         own_state=own_state(),
     )
 
@@ -185,16 +188,32 @@ def search_path(text: str) -> tuple[str, ...]:
 
 
 def listening_sockets() -> tuple[str, ...]:
-    """Absolute paths of the sockets bound in this network namespace, from /proc/net/unix; not of those unlinked since."""
+    """Real paths of the sockets bound in this network namespace, from /proc/net/unix; not of those unlinked since."""
     try:
         with open("/proc/net/unix", "rb") as file:
             lines = file.read().splitlines()[1:]
     except OSError:
         return ()
-    paths = (row[7] for row in (line.split(b" ", 7) for line in map(squeeze, lines)) if len(row) == 8)
-    return tuple(
-        os.fsdecode(path) for path in dict.fromkeys(paths) if path.startswith(b"/") and os.path.lexists(path)
-    )
+    paths = dict.fromkeys(row[7] for row in (line.split(b" ", 7) for line in map(squeeze, lines)) if len(row) == 8)
+    absolute_ones = [path for path in paths if path.startswith(b"/")]
+    relative = [path for path in paths if not path.startswith((b"/", b"@"))]
+    folders = {folder: os.path.realpath(folder) for folder in map(os.path.dirname, absolute_ones)}
+    real = (os.path.join(folders[os.path.dirname(path)], os.path.basename(path)) for path in absolute_ones)
+    return tuple(os.fsdecode(path) for path in (*real, *relative_sockets(relative)) if os.path.lexists(path))
+
+
+def relative_sockets(names: list[bytes]) -> list[bytes]:
+    """Sockets that were bound by a relative path, as far as the process that did is still in that directory."""
+    if not names:
+        return []
+    folders: dict[bytes, None] = {}
+    for pid in os.listdir(b"/proc"):
+        if pid.isdigit():
+            try:
+                folders[os.readlink(b"/proc/%s/cwd" % pid)] = None
+            except OSError:
+                pass  # it is somebody else's, or gone
+    return [os.path.realpath(os.path.join(folder, name)) for folder in folders for name in names]
 
 
 def squeeze(line: bytes) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
+from stockade.policies.errors import StockadeError
+from stockade.policies.places import is_stand_in
 from stockade.policies.record import Record
-from stockade.policies.standin import is_stand_in
 
 
 class Node(Record):
@@ -48,7 +49,7 @@ class HostTree:
 
     def real(self, path: str) -> str:
         """``path`` with every symlink resolved as far as it exists."""
-        return os.path.realpath(path)
+        return real_path(path)
 
     def text(self, path: str) -> str:
         """The first 64 KiB of a small file; empty when it can't be read."""
@@ -57,6 +58,17 @@ class HostTree:
                 return file.read(65_536).decode("utf-8", "surrogateescape")
         except OSError:
             return ""
+
+
+def real_path(path: str) -> str:
+    """``os.path.realpath``. Raises StockadeError where something changes a component while it is looked at."""
+    try:
+        return os.path.realpath(path)
+    except OSError as error:
+        raise StockadeError(
+            f"could not follow {path!r}: {(error.strerror or str(error)).lower()}",
+            remedy="Something changes it at this moment; run again when nothing else works there.",
+        ) from None
 
 
 def kind_of(mode: int) -> str:

@@ -8,6 +8,7 @@ from stockade.sandbox.result import RunResult, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from stockade.netns.lease import Report
     from stockade.policies.capability import Settlement
     from stockade.sandbox.confinement import Confinement
     from stockade.sandbox.engine import Finished
@@ -28,6 +29,7 @@ def verdict(
     notes: tuple[str, ...],
     before: Manifest | None,
     start: Confinement | None,
+    report: Report | None = None,
 ) -> RunResult:
     """Evidence to result."""
     from stockade.sandbox.cli.style import escape
@@ -61,12 +63,12 @@ def verdict(
         stderr_truncated=bool(finished.stderr and finished.stderr.truncated),
         stdout_bytes=finished.stdout.total if finished.stdout else 0,
         stderr_bytes=finished.stderr.total if finished.stderr else 0,
-        egress=(),
-        egress_dropped=None,
+        egress=report.egress if report is not None else (),
+        egress_dropped=report.dropped if report is not None else None,
         files_written=files,
         enforcement=settled.level if settled else "none",
         degraded=tuple(f"{each.name}: {each.detail}" for each in settled.missing) if settled else (),
-        notes=(*notes, *more),
+        notes=(*notes, *more, *(report.notes if report is not None else ())),
         usage=Usage(evidence.cpu, evidence.peak, evidence.processes or int(outcome.started)),
         duration=finished.duration,
         policy=order.policy,

@@ -42,8 +42,10 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
     origin = dict(policy.origin)
     for op, entries, key in ((BIND_RO, policy.read, "filesystem.read"), (BIND, policy.write, "filesystem.write")):
         for path in entries:
-            check_link(path, origin.get(key, ""), facts, tree)
-            mounts.append(grant(path, op, facts, tree, notes))
+            # Looked up once: a link put there between two looks would pass the check.
+            real = tree.real(facts.expand(path))
+            check_link(path, real, origin.get(key, ""), facts)
+            mounts.append(grant(path, real, op, facts, tree, notes))
     kept = [guard(path, top, tree) for path, top in protected(policy, facts, mounts, tree)]
     return Place(
         mounts=tuple(mounts),
@@ -55,16 +57,19 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
 
 
 def protected(policy: Resolved, facts: Facts, mounts: Sequence[Mount], tree: HostTree) -> list[tuple[str, str]]:
-    """Every protected path that could be written, with the writable grant it lies in.
+    """Every protected path that could be written, with the writable grant it lies in: the deepest one.
 
-    Stockade's own state is one wherever it lies: who can make or move it there decides about the next run.
+    The names hold below the workspace and below every writable grant. Stockade's own state is one wherever it
+    lies: who can make or move it there decides about the next run.
     """
+    tops = [mount for mount in mounts if mount.op == BIND and kind(tree, mount.source) == "dir"]
+    roots = dict.fromkeys([facts.workspace, *(mount.source for mount in tops)])
+    names = [f"{root}/{name}" for root in roots for name in policy.protect]
     pairs = []
-    for mount in mounts:
-        if mount.op == BIND and kind(tree, mount.source) == "dir":
-            names = [f"{mount.source}/{name}" for name in policy.protect]
-            own = [path for path in facts.own_state if path != mount.source and below(path, mount.source)]
-            pairs += [(path, mount.source) for path in (*names, *own) if covering(mounts, path) == mount]
+    for path in dict.fromkeys([*names, *facts.own_state]):
+        mount = covering(mounts, path)
+        if mount in tops and path != mount.source:
+            pairs.append((path, mount.source))
     return pairs
 
 
@@ -99,26 +104,23 @@ def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], no
     return []
 
 
-def check_link(path: str, origin: str, facts: Facts, tree: HostTree) -> None:
+def check_link(path: str, real: str, origin: str, facts: Facts) -> None:
     """Refuse an entry that a symlink turns into another place, unless the user typed it for this run.
 
     A project's entry was checked by its words; a relative one lies where confined programs may write. Either
     could have been made to lead anywhere since.
     """
-    wanted = facts.expand(path)
     typed = origin.startswith("options")
-    if tree.real(wanted) == wanted or typed or (path.startswith(("/", "~")) and "project" not in origin):
+    if real == facts.expand(path) or typed or (path.startswith(("/", "~")) and "project" not in origin):
         return
     raise PolicyError(
-        f"could not grant {path!r} (set by {origin}): it leads through a symlink to {tree.real(wanted)!r}",
+        f"could not grant {path!r} (set by {origin}): it leads through a symlink to {real!r}",
         remedy="Name the real place, in your own policy or as an option of this run.",
     )
 
 
-def grant(path: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) -> Mount:
+def grant(path: str, real: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) -> Mount:
     """The bind of one ``read`` or ``write`` entry. A symlink is resolved, and said."""
-    wanted = facts.expand(path)
-    real = tree.real(wanted)
     verb = "write" if op == BIND else "read"
     if real == "/":
         raise PolicyError(f"could not grant {verb} to {path!r}: it is the whole host")
@@ -137,7 +139,7 @@ def grant(path: str, op: str, facts: Facts, tree: HostTree, notes: list[str]) ->
             f"could not grant write to {path!r}: {real!r} holds the home or the system",
             remedy="Name a directory below it.",
         )
-    if real != wanted:
+    if real != facts.expand(path):
         notes.append(f"{verb} {path!r} leads to {real!r}")
     return Mount(op, real, real, f"granted: {verb}", pinned=True)
 

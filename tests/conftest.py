@@ -103,6 +103,8 @@ def living_descendants() -> list[psutil.Process]:
 def no_process_left() -> Iterator[None]:
     """Orphans have left this tree; scripts/test finds those, being the subreaper of the whole run."""
     yield
+    if "stockade.sandbox.keeperlink" in sys.modules:
+        sys.modules["stockade.sandbox.keeperlink"].end_keeper()
     _, left = psutil.wait_procs(living_descendants(), timeout=GRACE)
     assert not left, f"processes outlive the session: {[(p.pid, p.cmdline()) for p in left if p.is_running()]}"
 

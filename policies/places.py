@@ -1,6 +1,7 @@
-"""The mark of a stand-in: an empty directory that keeps a protected name from coming into being during a run.
+"""What is at a path, where runs must agree on the answer.
 
-Whoever looks at that name meanwhile, another run above all, must find nothing there: it goes with the run.
+A stand-in is an empty directory that keeps a protected name from coming into being during a run. Whoever looks
+at that name meanwhile, another run above all, must find nothing there: it goes with the run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ MODE = 0o1511
 def is_stand_in(mode: int) -> bool:
     """Whether ``st_mode`` is that of a stand-in."""
     return stat.S_ISDIR(mode) and stat.S_IMODE(mode) == MODE
+
+
+def here() -> str:
+    """The current directory; a name that leads nowhere when it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/proc/self/cwd"
 
 
 def present(path: str) -> bool:

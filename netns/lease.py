@@ -1,0 +1,267 @@
+"""A lease: a network namespace with rules, names and, where the policy lets something out, a connector.
+
+Building, in this order; a step that fails ends the lease, and nothing runs:
+    1  holder       namespaces, rules (read back), sockets; from here on nothing can leave
+    2  connector    allow, open: slirp4netns attaches a link to the holder; ready by descriptor
+    3  service      a thread that answers names and records attempts, on the holder's sockets
+The program enters by the holder's two namespace descriptors, below a user namespace of its own.
+
+Tearing down, every step attempted whatever the one before did:
+    1  service      stopped and joined, its sockets closed
+    2  counters     read from the holder's rules (``finish`` only)
+    3  connector    its exit descriptor closed; it takes tens of milliseconds to go, and is not waited for
+    4  holder       its socket closed: it ends, and with the last process the kernel takes the namespaces
+All of it also happens when this process dies: every part hangs on a descriptor that only it holds.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import socket
+import time
+
+from stockade.netns.errors import LeaseFailed
+from stockade.policies.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Protocol
+
+    from stockade.netns.egress import EgressAttempt, EgressDropped
+    from stockade.netns.service import Service
+    from stockade.netns.upstream import Upstream
+    from stockade.policies.hosts import HostRule
+
+    class Part(Protocol):
+        """A process of the lease, run by the keeper."""
+
+        events: int
+        """Says ``started``, then ``ended``; closed when the keeper is gone."""
+
+        def close(self) -> None:
+            """Nobody needs it any more."""
+
+    class Spawner(Protocol):
+        """Starts the processes of a lease."""
+
+        def holder(self, job: dict[str, Any], control: int) -> Part: ...
+
+        def program(self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool) -> Part: ...
+
+
+READY_SECONDS = 10.0
+TCP_PORT, UDP_PORT = 65010, 65011
+"""Where a recording lease's traffic is redirected to."""
+READY_FD, EXIT_FD = 11, 12
+MTU = 65520
+
+
+class LeaseSpec(Record):
+    """What a lease is to be. ``kind`` is allow, open or record."""
+
+    kind: str
+    rules: tuple[HostRule, ...]
+    private: bool
+    nft: str | None
+    """Path of the nft binary, used where the library is not there."""
+    site: str | None
+    """Directory of the Python binding of libnftables."""
+    slirp: str | None
+    slirp_as_caller: bool
+    """Only the caller can open /dev/net/tun: the connector keeps the caller's uid."""
+
+
+class Report(Record):
+    """What was tried, reached and refused."""
+
+    egress: tuple[EgressAttempt, ...]
+    dropped: EgressDropped
+    notes: tuple[str, ...]
+
+
+class Lease:
+    """A context manager. ``start`` begins, ``wait_ready`` completes: what lies between can be used otherwise."""
+
+    def __init__(self, spec: LeaseSpec, spawner: Spawner, *, upstream: Upstream | None = None) -> None:
+        self.spec = spec
+        self.spawner = spawner
+        self.upstream = upstream
+        self.parts: dict[str, Part] = {}
+        self.control: socket.socket | None = None
+        self.namespaces: tuple[int, int] | None = None
+        self.network = ""
+        """The name that the kernel gives the network namespace (``net:[...]``)."""
+        self.service: Service | None = None
+        self._exit = self._ready = -1
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Have the holder started."""
+        from stockade.netns.ruleset import rules_text
+
+        spec = self.spec
+        text = rules_text(spec.kind, spec.rules, private=spec.private, tcp_port=TCP_PORT, udp_port=UDP_PORT)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control = ours
+        with theirs:
+            job = {
+                "kind": spec.kind,
+                "rules": text,
+                "site": spec.site,
+                "nft": spec.nft,
+                "sockets": sockets_of(spec.kind),
+            }
+            self.parts["holder"] = self.spawner.holder(job, theirs.fileno())
+
+    def wait_ready(self) -> None:
+        """Wait for the holder, attach the connector, start the service. Raises LeaseFailed, naming the part."""
+        deadline = time.monotonic() + READY_SECONDS
+        answer, fds = self._hear("holder", deadline)
+        if not answer["ready"]:
+            raise failed(answer["part"], answer["cause"])
+        self._take(answer["pid"])
+        if self.spec.kind != "record":
+            self._attach(answer["pid"])
+        from stockade.netns.service import Service
+
+        self.service = Service(self.spec, [socket.socket(fileno=fd) for fd in fds], self.command, self.upstream)
+        self.service.start()
+        if self.spec.kind != "record":
+            self._wait_attached(deadline)
+
+    def command(self, text: str) -> dict[str, Any]:
+        """Run nft commands in the lease; text that begins with ``?`` is a query. Raises LeaseFailed."""
+        assert self.control is not None
+        self.control.send(text.encode())
+        answer, _fds = self._hear("holder", time.monotonic() + READY_SECONDS)
+        if "error" in answer:
+            raise failed("nft", answer["error"])
+        found: dict[str, Any] = answer["ok"] or {}
+        return found
+
+    def watched(self) -> dict[int, str]:
+        """Event descriptors to watch during the run, and the part that each stands for."""
+        return {part.events: name for name, part in self.parts.items()}
+
+    def finish(self) -> Report:
+        """Stop serving and tell what was seen. Raises LeaseFailed when the counters can't be read."""
+        from stockade.netns.egress import report_of
+
+        assert self.service is not None
+        seen = self.service.stop()
+        document = self.command("?list table inet stockade")
+        return report_of(self.spec.kind, seen, document)
+
+    def close(self) -> None:
+        """Take everything down. What fails does not keep the rest from being tried."""
+        steps = [self._stop_service, self._close_fds, *(part.close for part in reversed(self.parts.values()))]
+        self.parts = {}
+        for step in steps:
+            try:
+                step()
+            except OSError:
+                pass  # it is gone already
+
+    def _stop_service(self) -> None:
+        if self.service is not None:
+            self.service.stop()
+            self.service.close()
+
+    def _close_fds(self) -> None:
+        for fd in (self._exit, self._ready, *(self.namespaces or ())):
+            if fd >= 0:
+                os.close(fd)
+        self._exit = self._ready = -1
+        self.namespaces = None
+        if self.control is not None:
+            self.control.close()
+
+    def _take(self, pid: int) -> None:
+        """Hold the holder's namespaces by descriptor. The pid can't be another's: its socket is still open."""
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        self.namespaces = os.open(f"/proc/{pid}/ns/user", flags), os.open(f"/proc/{pid}/ns/net", flags)
+        self.network = os.readlink(f"/proc/{pid}/ns/net")
+
+    def _attach(self, pid: int) -> None:
+        assert self.spec.slirp is not None
+        self._ready, ready_write = os.pipe()
+        exit_read, self._exit = os.pipe()
+        try:
+            argv = slirp_argv(self.spec.slirp, pid)
+            fds = [(ready_write, READY_FD), (exit_read, EXIT_FD)]
+            self.parts["slirp4netns"] = self.spawner.program(argv, fds, as_caller=self.spec.slirp_as_caller)
+        finally:
+            os.close(ready_write)
+            os.close(exit_read)
+
+    def _wait_attached(self, deadline: float) -> None:
+        wait_readable(self._ready, deadline, "slirp4netns")
+        if os.read(self._ready, 1) != b"1":
+            raise failed("slirp4netns", "it ended before the link was there")
+
+    def _hear(self, part: str, deadline: float) -> tuple[dict[str, Any], list[int]]:
+        assert self.control is not None
+        wait_readable(self.control.fileno(), deadline, part)
+        body, fds, _flags, _address = socket.recv_fds(self.control, 1 << 16, 16)
+        if not body:
+            raise failed(part, "it ended")
+        if body == b"a":
+            with open(fds.pop(), "rb") as file:
+                file.seek(0)
+                return marshal.loads(file.read()), fds  # noqa: S302  (from our own holder)
+        return marshal.loads(body[1:]), fds  # noqa: S302
+
+
+def sockets_of(kind: str) -> list[tuple[int, int, str, int]]:
+    """Family, type, address and port of the sockets that the holder opens, in the order the service expects."""
+    names = [
+        (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1", 53),
+        (socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", 53),
+    ]
+    if kind != "record":
+        return [(int(family), int(kind_), address, port) for family, kind_, address, port in names]
+    sinks = [
+        (socket.AF_INET6, socket.SOCK_DGRAM, "::1", 53),
+        (socket.AF_INET6, socket.SOCK_STREAM, "::1", 53),
+        (socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", TCP_PORT),
+        (socket.AF_INET6, socket.SOCK_STREAM, "::1", TCP_PORT),
+        (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1", UDP_PORT),
+        (socket.AF_INET6, socket.SOCK_DGRAM, "::1", UDP_PORT),
+    ]
+    return [(int(family), int(kind_), address, port) for family, kind_, address, port in (*names, *sinks)]
+
+
+def slirp_argv(program: str, pid: int) -> list[str]:
+    """slirp4netns(1): its own sandbox and filter on, the host's loopback out of reach, no IPv6."""
+    return [
+        program,
+        "--configure",
+        f"--mtu={MTU}",
+        "--disable-host-loopback",
+        "--disable-dns",
+        "--enable-sandbox",
+        "--enable-seccomp",
+        f"--ready-fd={READY_FD}",
+        f"--exit-fd={EXIT_FD}",
+        str(pid),
+        "tap0",
+    ]
+
+
+def wait_readable(fd: int, deadline: float, part: str) -> None:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise failed(part, f"it was not ready within {READY_SECONDS:.0f} s")
+
+
+def failed(part: str, cause: str) -> LeaseFailed:
+    return LeaseFailed(f"could not lease a network: {part}: {cause}", part=part, remedy="Run `stockade doctor`.")

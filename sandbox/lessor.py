@@ -1,0 +1,101 @@
+"""Leases for runs: which network a policy asks for, and its processes started by this process's keeper."""
+
+from __future__ import annotations
+
+import os
+
+from stockade.netns.lease import Lease, LeaseSpec
+from stockade.policies.errors import SandboxUnavailable
+from stockade.policies.hosts import parse_rule
+from stockade.sandbox.bwrap import find_helper
+from stockade.sandbox.childsteps import HOLDER_FD
+from stockade.sandbox.keeperlink import begin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from stockade.netns.upstream import Upstream
+    from stockade.policies.resolved import Resolved
+
+TUN = "/dev/net/tun"
+
+
+class KeptPart:
+    """A process under the keeper. Closing its orders ends it."""
+
+    def __init__(self, orders: int, events: int) -> None:
+        self.orders, self.events = orders, events
+
+    def close(self) -> None:
+        os.close(self.orders)
+        os.close(self.events)
+
+
+class KeeperSpawner:
+    """Starts the parts of a lease as jobs of the keeper, under the uid that the run will have."""
+
+    def __init__(self, credentials: tuple[int, int] | None) -> None:
+        self.credentials = credentials
+
+    def holder(self, job: dict[str, Any], control: int) -> KeptPart:
+        return self._begin([(control, HOLDER_FD)], program=None, argv=[], holder=job, credentials=self.credentials)
+
+    def program(self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool) -> KeptPart:
+        words = [os.fsencode(word) for word in argv]
+        credentials = None if as_caller else self.credentials
+        return self._begin(fds, program=words[0], argv=words, holder=None, credentials=credentials)
+
+    def _begin(self, fds: Sequence[tuple[int, int]], **parts: object) -> KeptPart:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            given = [(null, 0), (null, 1), (null, 2), *fds]
+            job = {
+                "confined": False,
+                "service": True,
+                "env": {},
+                "cwd": b"/",
+                "limits": [],
+                "stubs": [],
+                "staged": [],
+                "stage": "",
+                "terminal": None,
+                "lease": None,
+                "numbers": [number for _fd, number in given],
+                **parts,
+            }
+            return KeptPart(*begin(job, [fd for fd, _number in given]))
+        finally:
+            os.close(null)
+
+
+def make_lease(policy: Resolved, credentials: tuple[int, int] | None, *, upstream: Upstream | None = None) -> Lease:
+    """The lease that a policy's network asks for. Not started yet. Raises SandboxUnavailable without its tools."""
+    from stockade.netns.nft import locate_binding
+
+    slirp = find_helper("slirp4netns")
+    if slirp is None and policy.egress != "record":
+        raise SandboxUnavailable(
+            "could not lease a network: slirp4netns is not installed",
+            mode=policy.mode or "auto",
+            missing=("slirp4netns",),
+            remedy="Install the package slirp4netns.",
+        )
+    spec = LeaseSpec(
+        kind=policy.egress,
+        rules=tuple(parse_rule(text) for text in policy.allow),
+        private=policy.private,
+        nft=find_helper("nft"),
+        site=locate_binding(),
+        slirp=slirp,
+        slirp_as_caller=credentials is not None and not open_to_all(TUN),
+    )
+    return Lease(spec, KeeperSpawner(credentials), upstream=upstream)
+
+
+def open_to_all(path: str) -> bool:
+    try:
+        return os.stat(path).st_mode & 0o006 == 0o006
+    except OSError:
+        return False
