@@ -50,7 +50,8 @@ def distrust(path: str) -> str:
         status = os.stat(real)
         if status.st_uid not in (0, os.geteuid()) and not is_unmapped_root(status.st_uid, real):
             return f"{real} belongs to uid {status.st_uid}"
-        if status.st_mode & stat.S_IWOTH and not (status.st_mode & stat.S_ISVTX):
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & stat.S_IWOTH and not sticky:
             return f"{real} is writable by everybody"
         if status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid()):
             return f"{real} is writable by group {status.st_gid}"

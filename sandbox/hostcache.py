@@ -56,10 +56,10 @@ def recall(bwrap: str) -> Host | None:
     if content is None:
         return None
     try:
-        key, (path, options), capabilities = marshal.loads(content)  # noqa: S302  (a file only we can write)
+        key, (_path, options), capabilities = marshal.loads(content)  # noqa: S302  (a file only we can write)
         if key != situation(bwrap):
             return None
-        return Host(tuple(Capability(*each) for each in capabilities), Bwrap(path, tuple(options)))
+        return Host(tuple(Capability(*each) for each in capabilities), Bwrap(bwrap, tuple(options)))
     except (ValueError, EOFError, TypeError):
         return None
 

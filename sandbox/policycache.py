@@ -40,14 +40,26 @@ def resolved(base: str | None, policy: Policy | None, workspace: str, options: M
     if policy is not None:
         return work_out(base, policy, workspace, options)[0]
     key = cache_key(base, workspace, options)
-    entry = _memory.get(key) or read_entry(key)
-    if entry is not None and still_true(entry):
-        _memory[key] = entry
-        return Resolved(*entry[3])
+    known = recall(key)
+    if known is not None:
+        return known
     began = time.time_ns()
     found, sources, markers = work_out(base, None, workspace, options)
     if not any(changed_since(path, began - SETTLED) for path in sources):
         remember(key, found, sources, markers)
+    return found
+
+
+def recall(key: tuple[Any, ...]) -> Resolved | None:
+    """What is remembered for ``key``, if it still holds."""
+    entry = _memory.get(key) or read_entry(key)
+    try:
+        if entry is None or not still_true(entry):
+            return None
+        found = Resolved(*entry[3])
+    except (TypeError, ValueError):
+        return None  # it has the shape of none of ours
+    _memory[key] = entry
     return found
 
 

@@ -21,6 +21,7 @@ POLICY_OPTIONS = (
     Option(("--env",), "env", APPEND, "NAME[=VALUE]", "set a variable, or pass the caller's", "Policy"),
     Option(("--allow",), "allow", APPEND, "HOST[:PORT]", "let it reach this host (and only those)", "Network"),
     Option(("--record-egress",), "record_egress", FLAG, "", "let nothing out, record every attempt", "Network"),
+    Option(("--open-egress",), "open_egress", FLAG, "", "let it reach anything public, and count it", "Network"),
     Option(("--timeout",), "timeout", VALUE, "TIME", "stop after TIME: 10, 10s, 500ms, 2m, 1h", "Limits"),
     Option(("--memory",), "memory", VALUE, "SIZE", "memory of each process: 512M, 2G", "Limits"),
 )  # fmt: skip
@@ -49,14 +50,15 @@ def policy_layer(values: dict[str, Any]) -> dict[str, object]:
     }
     if values["timeout"] == "":
         layer["limits.timeout"] = ""
-    if values["allow"] and values["record_egress"]:
-        raise UsageError(
-            "could not combine --allow and --record-egress: recording lets nothing out", remedy="Use one of them."
-        )
+    kinds = [name for name in ("allow", "record_egress", "open_egress") if values[name]]
+    if len(kinds) > 1:
+        flags = " and ".join("--" + name.replace("_", "-") for name in kinds)
+        raise UsageError(f"could not combine {flags}: each is a network of its own kind", remedy="Use one of them.")
     if values["allow"]:
         layer |= {"network.egress": "allow", "network.allow": list(values["allow"])}
-    if values["record_egress"]:
-        layer["network.egress"] = "record"
+    for name, egress in (("record_egress", "record"), ("open_egress", "open")):
+        if values[name]:
+            layer["network.egress"] = egress
     return layer
 
 
