@@ -1,4 +1,4 @@
-"""What can go wrong with a leased network."""
+"""What can go wrong with a leased network. The run is refused: rules that could not be verified never run open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from stockade.policies.errors import StockadeError
 
 
 class LeaseFailed(StockadeError):
-    """A leased network could not be made, or broke. ``part`` names what: nft, slirp4netns, holder, dns, recorder."""
+    """A leased network could not be made, or broke. ``part`` is ``nft``, ``slirp4netns``, ``holder``, ``dns`` or
+    ``recorder``.
+    """
 
     def __init__(self, message: str, *, part: str, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)

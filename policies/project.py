@@ -30,7 +30,8 @@ RELATIVE = ("filesystem.write", "filesystem.read", "filesystem.hide", "filesyste
 def project_layers(workspace: str, home: str | None, looked_at: list[str], markers: list[str]) -> list[Layer]:
     """The project layers for a workspace (an absolute path without symlinks), the outermost first.
 
-    Files go to ``looked_at``; ``markers`` gets the ``.git`` paths of which only the existence matters.
+    Files go to ``looked_at``; ``markers`` gets the
+    ``.git`` paths and searched directories, of which only existence and mode matter.
     """
     layers = []
     for folder in _folders(workspace, home, markers):
@@ -51,7 +52,10 @@ def project_layers(workspace: str, home: str | None, looked_at: list[str], marke
 def _folders(workspace: str, home: str | None, markers: list[str]) -> Iterator[str]:
     """The workspace and what is above it, up to the repository, never as far as the home or ``/``."""
     folder = workspace
-    while not _is_or_holds(folder, home) and (folder == workspace or not _anyone_writes(folder)):
+    while not _is_or_holds(folder, home):
+        markers.append(folder)
+        if folder != workspace and _anyone_writes(folder):
+            return
         yield folder
         marker = os.path.join(folder, ".git")
         markers.append(marker)

@@ -37,7 +37,7 @@ class Resolution(Record):
     sources: tuple[str, ...]
     """Every file that was looked at, existing or not: another stat means resolve again."""
     markers: tuple[str, ...]
-    """Paths of which only the existence was looked at (``.git``: its times change all day)."""
+    """Paths of which only existence and mode were looked at (``.git``: its times change all day)."""
 
 
 def resolve(

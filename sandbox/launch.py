@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from stockade.policies.errors import StockadeError
 from stockade.sandbox import argv as lines
 from stockade.sandbox.mounts import BIND, BIND_RO, below
+from stockade.sandbox.nofollow import open_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,10 +138,13 @@ def reachable(path: str) -> bool:
 
 
 def open_source(path: str) -> int:
-    """Open a bind source once, its last component not followed."""
+    """Open a bind source once, no symlink followed on the way."""
     try:
-        return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open_plain(path)
     except OSError as error:
+        linked = error.errno in (errno.ELOOP, errno.ENOTDIR)
+        cause = "a component is a symlink" if linked else (error.strerror or "").lower()
         raise StockadeError(
-            f"could not open {path!r} to show it inside: {(error.strerror or '').lower()}"
+            f"could not open {path!r} to show it inside: {cause}",
+            remedy="Name the real place." if linked else "",
         ) from None

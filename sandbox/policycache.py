@@ -1,6 +1,6 @@
 """Resolved policies, remembered: the parser and the model cost more to import than a whole confined start.
 
-An entry is used only while every file it came from has the same stat, and every marker the same existence.
+An entry is used only while every file it came from has the same stat, and every marker the same mode.
 The key is everything else that resolution depends on, kept whole in the entry and compared whole.
 """
 
@@ -120,6 +120,15 @@ def stamp(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def marked(path: str) -> tuple[int, int] | None:
+    """What matters of a marker: whether it is there, whose it is and who may write it."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_mode, info.st_uid
 
 
 def remember(key: tuple[Any, ...], found: Resolved, sources: tuple[str, ...], markers: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ import os
 
 from stockade.policies.places import MODE, is_stand_in
 from stockade.policies.record import Record
+from stockade.sandbox.nofollow import open_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +34,11 @@ class Stub(Record):
 def hold(path: bytes) -> Stub:
     """Make the stand-in at ``path``, or share the one that is there.
 
-    The parent is opened without following a symlink in its last component. Raises OSError; ENOTDIR when
-    something that is no directory has come into being there.
+    No symlink is followed on the way. Raises OSError; ENOTDIR when something that is no directory has come
+    into being there.
     """
     head, name = os.path.split(path)
-    parent = os.open(head, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    parent = open_plain(head)
     try:
         for _attempt in range(ATTEMPTS):
             fd = make_and_lock(parent, name)

@@ -263,11 +263,23 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
     home = home_directory()
     writes: Iterable[str] = (*policy.write, *((workspace,) if policy.workspace == "read-write" else ()))
     for path in writes:
-        if not others_can(absolute(path, workspace, home), 0o7):
+        real = os.path.realpath(absolute(path, workspace, home))
+        if not (others_can(real, 0o7) and can_be_placed(real, home)):
             return path
-    if policy.workspace == "read-only" and not others_can(workspace, 0o5):
+    if policy.workspace == "read-only" and not (others_can(workspace, 0o5) and can_be_placed(workspace, home)):
         return workspace
     return ""
+
+
+def can_be_placed(path: str, home: str) -> bool:
+    """Whether bwrap, as the unprivileged uid, can come to the mount point: the box's own directories are open to it."""
+    own = ("/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", "/media", home)  # noqa: S108
+    parent = os.path.dirname(path)
+    while parent not in ("/", *own):
+        if not others_can(parent, 0o1):
+            return False
+        parent = os.path.dirname(parent)
+    return True
 
 
 def others_can(path: str, bits: int) -> bool:

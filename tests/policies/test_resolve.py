@@ -66,7 +66,8 @@ def test_sources_name_everything_that_was_looked_at(place: Place) -> None:
         "base.toml",
         "hook.toml",
     }
-    assert found.markers == (str(place.workspace / ".git"), str(place.repo / ".git"))
+    searched = (place.workspace, place.workspace / ".git", place.repo, place.repo / ".git")
+    assert found.markers == tuple(map(str, searched))
 
 
 def test_discovery_stops_at_the_repository(place: Place) -> None:

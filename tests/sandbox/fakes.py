@@ -10,7 +10,12 @@ from stockade.sandbox.request import Request
 from stockade.sandbox.survey import Facts
 from stockade.sandbox.tree import Node
 
-DIR, FILE, SOCKET, OTHER = Node("dir", 0o755, 0), Node("file", 0o644, 0), Node("socket", 0o666, 0), Node("other", 0o666, 0)
+DIR, FILE, SOCKET, OTHER = (
+    Node("dir", 0o755, 0),
+    Node("file", 0o644, 0),
+    Node("socket", 0o666, 0),
+    Node("other", 0o666, 0),
+)
 
 
 class FakeTree:

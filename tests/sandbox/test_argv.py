@@ -91,7 +91,9 @@ def test_the_command_line_of_each_preset_is_the_golden_one(name):
     kept = path.read_text() if path.exists() else ""
     found = text_of(*CASES[name])
     label = f"tests/sandbox/golden/{name}.txt"
-    difference = "".join(difflib.unified_diff(kept.splitlines(True), found.splitlines(True), f"a/{label}", f"b/{label}"))
+    difference = "".join(
+        difflib.unified_diff(kept.splitlines(True), found.splitlines(True), f"a/{label}", f"b/{label}")
+    )
     if difference:
         pytest.fail(f"the command line changed:\n{difference}", pytrace=False)
 
@@ -102,9 +104,9 @@ def test_no_golden_file_is_left_over():
 
 # --- what must hold of any --------------------------------------------------------------------------------
 
-TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=12) | st.sampled_from(
-    ["--share-net", "--bind", "--", "-", "--setenv", "\n", "--cap-add", "a b", "\udcff"]
-)
+TEXT = st.text(
+    st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=12
+) | st.sampled_from(["--share-net", "--bind", "--", "-", "--setenv", "\n", "--cap-add", "a b", "\udcff"])
 NAMES = TEXT.filter(lambda text: text and "=" not in text)
 PLANS = st.builds(
     planned,
@@ -170,7 +172,9 @@ def test_descriptors_are_numbered_in_order_and_named_once(plan, how):
     rendered = line(plan, **how)
     numbers = [each.number for each in rendered.sources]
     assert numbers == list(range(FIRST_FD, FIRST_FD + len(numbers)))
-    named = [int(row[1]) for row in parsed(rendered.options) if row[0] in ("--bind-fd", "--ro-bind-fd", "--ro-bind-data")]
+    named = [
+        int(row[1]) for row in parsed(rendered.options) if row[0] in ("--bind-fd", "--ro-bind-fd", "--ro-bind-data")
+    ]
     assert named == numbers
 
 
@@ -192,7 +196,9 @@ def test_other_numbers_for_descriptors_change_nothing_else(plan):
 def test_what_is_frozen_is_remounted_after_every_mount():
     rows = parsed(line(planned(workspace="read-write")).options)
     kinds = [row[0] for row in rows]
-    last_mount = max(at for at, kind in enumerate(kinds) if kind in ("--bind-fd", "--ro-bind", "--ro-bind-fd", "--tmpfs"))
+    last_mount = max(
+        at for at, kind in enumerate(kinds) if kind in ("--bind-fd", "--ro-bind", "--ro-bind-fd", "--tmpfs")
+    )
     frozen = [at for at, kind in enumerate(kinds) if kind == "--remount-ro"]
     assert min(frozen) > last_mount
     assert rows[max(frozen)] == ("--remount-ro", "/")
@@ -271,7 +277,9 @@ def test_of_very_many_pinned_sources_the_rest_goes_by_path():
 
 def test_each_file_has_a_descriptor_of_its_own():
     host = tree(**{f"/srv/project/d{number}": DIR for number in range(5)})
-    rendered = line(planned(host=host, where=facts(home="/home/other"), read=tuple(f"d{number}" for number in range(5))))
+    rendered = line(
+        planned(host=host, where=facts(home="/home/other"), read=tuple(f"d{number}" for number in range(5)))
+    )
     data = [each for each in rendered.sources if each.data]
     assert len(data) == 1
     assert len({each.number for each in rendered.sources}) == len(rendered.sources)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox import bwrap as module
-from stockade.sandbox.bwrap import OPTIONAL_OPTIONS, REQUIRED_OPTIONS, distrust, find_helper, inspect, locate, parse_help
+from stockade.sandbox.bwrap import (
+    OPTIONAL_OPTIONS,
+    REQUIRED_OPTIONS,
+    distrust,
+    find_helper,
+    inspect,
+    locate,
+    parse_help,
+)
 
 HELP = """\
 usage: bwrap [OPTIONS...] [--] COMMAND [ARGS...]

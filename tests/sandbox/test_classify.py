@@ -195,7 +195,10 @@ def test_a_lying_bwrap_that_ends_with_0_is_not_believed():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (outcome(wait_status=exited(1), message="bwrap: no room"), "bubblewrap could not set up the sandbox: bwrap: no room"),
+        (
+            outcome(wait_status=exited(1), message="bwrap: no room"),
+            "bubblewrap could not set up the sandbox: bwrap: no room",
+        ),
         (outcome(wait_status=exited(1)), "bubblewrap could not set up the sandbox"),
         (outcome(**RAN, deadline_passed=True, timeout=2.5), "timed out after 2.5 s"),
         (outcome(deadline_passed=True, timeout=60), "timed out after 60 s before the program was started"),

@@ -48,7 +48,9 @@ def test_outcomes_of_which_text_says_nothing(after):
     assert denials(b"Read-only file system", after=after) == ()
 
 
-@pytest.mark.parametrize("after", [ended(code=2), ended("signalled", 139, signal=11), ended("timed_out", None), ended("stopped", 1)])
+@pytest.mark.parametrize(
+    "after", [ended(code=2), ended("signalled", 139, signal=11), ended("timed_out", None), ended("stopped", 1)]
+)
 def test_outcomes_of_which_it_may(after):
     assert [each.kind for each in denials(b"Read-only file system", after=after)] == ["filesystem"]
 
@@ -107,7 +109,13 @@ def test_a_signal_that_a_limit_sends_is_suspected(signal, subjects):
 def test_every_limit_that_is_named_exists():
     from stockade.policies.fields import ATTRIBUTES
 
-    hints = [each.hint for each in (*LIMIT_SIGNS, *find_denials(ended("signalled", 153, signal=25), egress="none", streams=(), quote=escape))]
+    hints = [
+        each.hint
+        for each in (
+            *LIMIT_SIGNS,
+            *find_denials(ended("signalled", 153, signal=25), egress="none", streams=(), quote=escape),
+        )
+    ]
     named = {word.strip(".;:") for hint in hints for word in hint.split() if word.startswith("limits.")}
     assert named
     assert named <= set(ATTRIBUTES)

@@ -24,7 +24,10 @@ def binary(tmp_path, monkeypatch):
 
 
 def host(binary):
-    return Host((Capability("bwrap", "ok", "it is there"), Capability("proc", "ok", "fresh", "")), Bwrap(str(binary), ("--bind-fd",)))
+    return Host(
+        (Capability("bwrap", "ok", "it is there"), Capability("proc", "ok", "fresh", "")),
+        Bwrap(str(binary), ("--bind-fd",)),
+    )
 
 
 def entry(tmp_path):
@@ -112,7 +115,7 @@ def test_a_binary_that_is_gone_is_said(binary):
     [
         lambda key: (key, ("/x", ()), (("one",),)),
         lambda key: (key, ("/x", ()), 5),
-        lambda key: (key, "/x", ()),
+        lambda key: (key, "/xyz", ()),
         lambda key: (key,),
         lambda key: 5,
         lambda key: None,

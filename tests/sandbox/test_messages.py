@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from stockade.sandbox.messages import INLINE, MAX_FDS, receive, receive_job, send, send_job
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.binary(max_size=20) | st.text(max_size=10) | st.floats(allow_nan=False),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.binary(max_size=20)
+    | st.text(max_size=10)
+    | st.floats(allow_nan=False),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
 )

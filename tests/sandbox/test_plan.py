@@ -143,7 +143,9 @@ def test_whatever_is_granted_hidden_stays_hidden_and_protected_stays_shut(there,
     host = tree(**dict.fromkeys([*there, *hidden, *write], DIR))
     plan = planned(host, where=facts(hidden=tuple(hidden)), workspace=workspace, write=tuple(write))
     for path in hidden:
-        assert plan.view(f"{path}/secret") is None or not any(below(path, mount.dest) for mount in plan.mounts if mount.op == BIND)
+        assert plan.view(f"{path}/secret") is None or not any(
+            below(path, mount.dest) for mount in plan.mounts if mount.op == BIND
+        )
     assert not any(mount.op == BIND and mount.dest == "/srv/project/.git/hooks" for mount in plan.mounts) or (
         "/srv/project/.git/hooks" in write
     )

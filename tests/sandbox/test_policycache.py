@@ -42,7 +42,9 @@ def counted(monkeypatch):
 
 
 def resolved(home, base=None, **options):
-    return module.resolved(base, None, str(home / "workspace"), {key.replace("__", "."): value for key, value in options.items()})
+    return module.resolved(
+        base, None, str(home / "workspace"), {key.replace("__", "."): value for key, value in options.items()}
+    )
 
 
 def forget(home=None):

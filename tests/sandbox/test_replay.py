@@ -25,7 +25,9 @@ SHELLS = [path for path in map(shutil.which, ("sh", "dash", "bash")) if path]
 WORDS = st.one_of(
     st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=8),
     st.binary(max_size=6).map(lambda data: os.fsdecode(data.replace(b"\0", b"\n"))),
-    st.sampled_from(["", "\n", "a\n\n", "'", '"', "$(id)", "`id`", "\\", "\\n", "%s%n", "\x1b[2J", "-n", "é\n", "a b", "~", "*"]),
+    st.sampled_from(
+        ["", "\n", "a\n\n", "'", '"', "$(id)", "`id`", "\\", "\\n", "%s%n", "\x1b[2J", "-n", "é\n", "a b", "~", "*"]
+    ),
 )
 
 
@@ -113,7 +115,12 @@ def project():
 @pytest.mark.kernel
 @pytest.mark.parametrize("shell", SHELLS)
 def test_run_by_hand_it_shows_the_same(shell, project, tmp_path):
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "LANG": "C.UTF-8"}
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "LANG": "C.UTF-8",
+    }
     script = 'ls -A . ~ /; cat .env; touch x 2>/dev/null || echo "read-only"; printf "%s\\n" "$ODD"; getent passwd "$(id -u)"'
     command = ["--env", "ODD=$(id) 'q' \n", "--", "sh", "-c", script]
 

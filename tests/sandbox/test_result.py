@@ -67,7 +67,17 @@ def test_the_names_are_those_of_the_contract():
 
 def test_values_are_plain_and_the_same():
     found = document()
-    for name in ("outcome", "exit_code", "signal", "returncode", "reason", "started", "denied", "enforcement", "duration"):
+    for name in (
+        "outcome",
+        "exit_code",
+        "signal",
+        "returncode",
+        "reason",
+        "started",
+        "denied",
+        "enforcement",
+        "duration",
+    ):
         assert found[name] == getattr(result(), name)
     assert found["usage"] == {"cpu_seconds": 0.5, "peak_rss": 1 << 20, "processes": 2}
     assert found["argv"] == ["echo", "out"]

@@ -6,7 +6,20 @@ import pytest
 from fakes import DIR, FILE, PASSWD, facts, link, policy, tree
 
 from stockade.sandbox import rootfs
-from stockade.sandbox.mounts import BIND, BIND_RO, DATA, DEV, MASK, PROC, SYMLINK, TMPFS, Mount, covering, host_path, ordered
+from stockade.sandbox.mounts import (
+    BIND,
+    BIND_RO,
+    DATA,
+    DEV,
+    MASK,
+    PROC,
+    SYMLINK,
+    TMPFS,
+    Mount,
+    covering,
+    host_path,
+    ordered,
+)
 from stockade.sandbox.tree import Node
 
 
@@ -37,7 +50,9 @@ def test_what_is_left_out_of_the_host_is_not_shown(name):
     assert host_path(mounts, "/usr/bin/env") == "/usr/bin/env"
 
 
-@pytest.mark.parametrize(("path", "target"), [("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/initrd.img", "boot/initrd.img-6")])
+@pytest.mark.parametrize(
+    ("path", "target"), [("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/initrd.img", "boot/initrd.img-6")]
+)
 def test_links_at_the_top_stay_links(path, target):
     mount = at(view(), path)
     assert (mount.op, mount.source) == (SYMLINK, target)
@@ -55,7 +70,9 @@ def test_private_places_are_empty_and_can_be_written(path):
     assert (mount.op, mount.frozen) == (TMPFS, False)
 
 
-@pytest.mark.parametrize(("tmp", "whole", "part"), [(None, None, None), (512 << 20, 512 << 20, 128 << 20), (2 << 20, 2 << 20, 1 << 20)])
+@pytest.mark.parametrize(
+    ("tmp", "whole", "part"), [(None, None, None), (512 << 20, 512 << 20, 128 << 20), (2 << 20, 2 << 20, 1 << 20)]
+)
 def test_the_tmp_limit_bounds_every_private_place(tmp, whole, part):
     mounts = view(tmp=tmp)
     assert [at(mounts, path).size for path in ("/tmp", "/home/ann")] == [whole, whole]
@@ -159,7 +176,13 @@ def test_minimal_shows_programs_and_the_basics_of_etc_alone():
     assert host_path(mounts, "/etc/hosts") == "/etc/hosts"
     assert host_path(mounts, "/etc/ssl/certs") == "/etc/ssl/certs"
     assert host_path(mounts, "/etc/passwd") == "/etc/passwd"
-    for path in ("/etc/shadow", "/etc/ssh/ssh_host_ed25519_key", "/opt/tool", "/srv/project/src/main.py", "/var/log"):
+    for path in (
+        "/etc/shadow",
+        "/etc/ssh/ssh_host_ed25519_key",
+        "/opt/tool",
+        "/srv/project/src/main.py",
+        "/var/log",
+    ):
         assert host_path(mounts, path) is None
     assert at(mounts, "/etc").frozen is True
 
@@ -213,7 +236,9 @@ def test_bytes_that_are_no_text_survive():
 
 
 def test_a_host_without_accounts_gets_one():
-    assert passwd(rootfs.passwd_file(facts(), tree(**{"/etc/passwd": DIR}))) == "ann:x:1000:1000::/home/ann:/bin/sh\n"
+    assert (
+        passwd(rootfs.passwd_file(facts(), tree(**{"/etc/passwd": DIR}))) == "ann:x:1000:1000::/home/ann:/bin/sh\n"
+    )
 
 
 # --- every mount ------------------------------------------------------------------------------------------
@@ -229,4 +254,12 @@ def test_every_mount_says_why_and_hangs_below_the_root(root, kept):
 
 
 def test_the_places_that_no_workspace_can_be():
-    assert set(rootfs.covered_places(facts())) >= {"/tmp", "/var/tmp", "/run", "/home", "/root", "/dev/shm", "/home/ann"}
+    assert set(rootfs.covered_places(facts())) >= {
+        "/tmp",
+        "/var/tmp",
+        "/run",
+        "/home",
+        "/root",
+        "/dev/shm",
+        "/home/ann",
+    }

@@ -110,7 +110,12 @@ def test_a_grant_that_leads_elsewhere_is_said():
 )
 def test_what_can_not_be_granted(option, path, cause):
     host = tree(
-        **{"/srv/project/to-root": link("/"), "/srv/project/dangling": link("nowhere"), "/proc/1": DIR, "/dev/null": OTHER}
+        **{
+            "/srv/project/to-root": link("/"),
+            "/srv/project/dangling": link("nowhere"),
+            "/proc/1": DIR,
+            "/dev/null": OTHER,
+        }
     )
     with pytest.raises(PolicyError, match="could not grant " + option) as caught:
         place(host, **{option: (path,)})
@@ -199,7 +204,9 @@ def test_the_stricter_of_two_wishes_wins_whatever_their_order():
         assert guarded(protect=protect)["/srv/project/.git"] == BIND_RO
 
 
-@pytest.mark.parametrize("links", [{".claude": "/opt"}, {".git": "/opt/tool"}, {".git/hooks": "../hooks"}, {".claude": "gone"}])
+@pytest.mark.parametrize(
+    "links", [{".claude": "/opt"}, {".git": "/opt/tool"}, {".git/hooks": "../hooks"}, {".claude": "gone"}]
+)
 def test_a_link_on_the_way_is_refused(links):
     entries = {f"/srv/project/{name}": link(target) for name, target in links.items()}
     rest = {path: what for path, what in HOST.items() if not path.startswith("/srv/project/.git")}
@@ -310,7 +317,11 @@ def test_hidden_files_are_masked_and_hidden_directories_emptied():
 
 
 def test_of_a_hidden_link_the_target_is_masked_when_it_is_in_view():
-    links = {"/srv/project/l": link("src/main.py"), "/srv/project/far": link("/opt/tool"), "/srv/project/d": link("gone")}
+    links = {
+        "/srv/project/l": link("src/main.py"),
+        "/srv/project/far": link("/opt/tool"),
+        "/srv/project/d": link("gone"),
+    }
     assert masks(links, tree(**links)) == {"/srv/project/src/main.py": MASK}
 
 

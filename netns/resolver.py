@@ -1,0 +1,402 @@
+"""The only resolver inside a leased network: the sockets of port 53, for one thread that polls.
+
+    loop:  poll(fds(), tick()) -> handle(fd, events) for each
+
+Decides nothing (``netns.names`` does) and looks nothing up (``netns.upstream`` does, in threads). What it does promise
+is the order: an address is admitted and the answer recorded before it is sent; who can't be admitted is not answered.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from stockade.netns.names import LARGEST_QUERY, MOST_ADDRESSES, Verdict, decide, fault, question, reply, screen
+from stockade.netns.upstream import DEADLINE, Lookup, Lookups, Synthetic
+from stockade.policies.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stockade.netns.names import Question
+    from stockade.netns.upstream import Upstream
+    from stockade.policies.hosts import HostRule
+
+MOST_PENDING = 1024
+"""Questions that wait for the host at once; further ones fail."""
+MOST_STREAMS = 64
+MOST_PIPELINED = 64
+MOST_UNSENT = 65536
+BATCH = 256
+IDLE = 10.0
+"""Seconds without a whole query or answer after which a connection is closed."""
+SLACK = 30
+"""Seconds that an address stays admitted after the answer that named it has run out."""
+SYNTHETIC_TTL = 60
+RECEIVE_BUFFER = 1 << 20
+PAUSE = 1.0
+
+
+class NameEvent(Record):
+    """One question and what became of it.
+
+    ``outcome`` is ``allowed``, ``synthetic``, ``empty`` (the name is allowed, it has no such records), ``refused``,
+    ``rebinding`` (it leads only where a name must not lead) or ``failed``. ``addresses`` are those answered, or for
+    ``rebinding`` those held back; where some were good, both events come. ``time`` is seconds since the epoch.
+    """
+
+    name: str
+    type: str
+    outcome: str
+    addresses: tuple[str, ...]
+    time: float
+
+
+class _Datagram:
+    """Where the answer to a UDP query goes."""
+
+    stream = False
+
+    def __init__(self, udp: socket.socket, address: tuple[str, int]) -> None:
+        self._udp = udp
+        self._address = address
+
+    def send(self, wire: bytes) -> None:
+        try:
+            self._udp.sendto(wire, self._address)
+        except OSError:
+            pass  # the client is gone or does not read; it will ask again
+
+
+class _Stream:
+    """One TCP connection: queries and answers, each after its length in two bytes."""
+
+    stream = True
+
+    def __init__(self, connection: socket.socket, now: float) -> None:
+        self.connection = connection
+        self.last = now
+        self.pending = 0
+        self._now = now
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._ended = False
+        self.closed = False
+
+    def wants(self) -> int:
+        """What to poll for; a client that does not read its answers is not read from either."""
+        reads = not self._ended and self.pending < MOST_PIPELINED and len(self._outbox) < MOST_UNSENT
+        return (select.POLLIN if reads else 0) | (select.POLLOUT if self._outbox else 0)
+
+    def receive(self, now: float) -> list[bytes]:
+        """The whole queries that have come in."""
+        self._now = now
+        try:
+            data = self.connection.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            self.close()
+            return []
+        self._ended = not data
+        self._inbox += data
+        found = self._split()
+        if found:
+            self.last = now
+            self.pending += len(found)
+        return found
+
+    def send(self, wire: bytes) -> None:
+        self.pending -= 1
+        self.last = max(self.last, self._now)
+        if not self.closed:
+            self._outbox += len(wire).to_bytes(2, "big") + wire
+            self.flush(self._now)
+
+    def skip(self) -> None:
+        """The query gets no answer."""
+        self.pending -= 1
+
+    def flush(self, now: float) -> None:
+        self._now = now
+        try:
+            del self._outbox[: self.connection.send(self._outbox)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if not self._outbox:
+            self.last = now
+
+    def finished(self) -> bool:
+        return self.closed or (self._ended and not self.pending and not self._outbox)
+
+    def close(self) -> None:
+        self.closed = True
+        self.connection.close()
+
+    def _split(self) -> list[bytes]:
+        found = []
+        while len(self._inbox) >= 2:
+            length = int.from_bytes(self._inbox[:2], "big")
+            if length > LARGEST_QUERY:
+                self.close()
+                return found
+            if len(self._inbox) < 2 + length:
+                break
+            found.append(bytes(self._inbox[2 : 2 + length]))
+            del self._inbox[: 2 + length]
+        return found
+
+
+class _Waiting(Record):
+    question: Question
+    verdict: Verdict
+    asker: _Datagram | _Stream
+    deadline: float
+
+
+class Resolver:
+    """Answers on ``udp`` and on the listening ``tcp``, which become its own.
+
+    ``kind`` is ``allow``, ``open`` or ``record``; ``private`` as in the policy. ``admit(rules, addresses, seconds)``
+    opens the network to the addresses of a name that these rules mean (none for ``open``), and raises if it can't;
+    it is not called for ``record``. ``record`` gets every event, also of a flood: bounding them is its business.
+    Everything is called in the thread that polls.
+    """
+
+    def __init__(
+        self,
+        udp: socket.socket,
+        tcp: socket.socket,
+        *,
+        rules: Sequence[HostRule],
+        kind: str,
+        admit: Callable[[Sequence[HostRule], Sequence[str], int], None],
+        upstream: Upstream,
+        record: Callable[[NameEvent], None],
+        private: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._udp, self._tcp = udp, tcp
+        self._rules, self._kind, self._private = tuple(rules), kind, private
+        self._admit, self._record, self._clock = admit, record, clock
+        self._lookups = Lookups(upstream, clock=clock)
+        self._synthetic = Synthetic()
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._pending = 0
+        self._streams: dict[int, _Stream] = {}
+        self._accepts_again = 0.0
+        udp.setblocking(False)
+        tcp.setblocking(False)
+        udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+
+    # --- the poll loop's side ---
+
+    def fds(self) -> list[tuple[int, int]]:
+        """Descriptors and what to poll them for; ask again before each poll."""
+        accepts = select.POLLIN if self._clock() >= self._accepts_again else 0
+        fixed = [(self._udp.fileno(), select.POLLIN), (self._tcp.fileno(), accepts)]
+        streams = [(fd, stream.wants()) for fd, stream in self._streams.items()]
+        return [*fixed, (self._lookups.fileno(), select.POLLIN), *streams]
+
+    def handle(self, fd: int, events: int) -> None:
+        """Does what can be done now for a descriptor that poll reported; one that is gone by now is ignored."""
+        if fd == self._udp.fileno():
+            self._receive()
+        elif fd == self._tcp.fileno():
+            self._accept()
+        elif fd == self._lookups.fileno():
+            for name, lookup in self._lookups.collect():
+                self._found(name, lookup)
+        elif fd in self._streams:
+            self._serve(self._streams[fd], events)
+        self._sweep()
+
+    def tick(self) -> float:
+        """Gives up what took too long. Returns the seconds until there is something to do again."""
+        now = self._clock()
+        for name in list(self._waiting):
+            self._expire(name, now)
+        for stream in self._streams.values():
+            if now - stream.last >= IDLE:
+                stream.close()
+        self._sweep()
+        ends = [waiting[0].deadline for waiting in self._waiting.values()]
+        ends += [stream.last + IDLE for stream in self._streams.values()]
+        return min(max(0.0, min(ends, default=now + PAUSE) - now), PAUSE)
+
+    def close(self) -> None:
+        """Closes every socket; who still waits gets no answer. Events of open questions are recorded as failed."""
+        for waiting in self._waiting.values():
+            for one in waiting:
+                self._note(one.question, "failed")
+        self._waiting.clear()
+        self._lookups.close()
+        for one in (self._udp, self._tcp, *(stream.connection for stream in self._streams.values())):
+            one.close()
+        self._streams.clear()
+
+    def name_of(self, address: str) -> str | None:
+        """The name that got this synthetic address, if any; any thread may ask."""
+        return self._synthetic.name_of(address)
+
+    # --- questions ---
+
+    def _receive(self) -> None:
+        """Empties the socket first: its buffer holds a few hundred queries, and answering takes longer than asking."""
+        batch = []
+        try:
+            while len(batch) < BATCH:
+                batch.append(self._udp.recvfrom(LARGEST_QUERY + 1))
+        except OSError:
+            pass
+        for wire, address in batch:
+            self._take(wire, _Datagram(self._udp, address))
+
+    def _take(self, wire: bytes, asker: _Datagram | _Stream) -> None:
+        asked = question(wire)
+        if asked is None:
+            self._complain(wire, asker)
+            return
+        verdict = decide(asked, self._rules, self._kind)
+        if verdict.action == "resolve":
+            self._resolve(asked, verdict, asker)
+        else:
+            outcome = {"refuse": "refused", "empty": "empty"}.get(verdict.action, "failed")
+            self._answer(asked, verdict, asker, outcome)
+
+    def _complain(self, wire: bytes, asker: _Datagram | _Stream) -> None:
+        complaint = fault(wire)
+        if complaint is not None:
+            asker.send(complaint)
+        elif isinstance(asker, _Stream):
+            asker.skip()
+
+    def _resolve(self, asked: Question, verdict: Verdict, asker: _Datagram | _Stream) -> None:
+        if self._kind == "record":
+            self._make_up(asked, verdict, asker)
+            return
+        one = _Waiting(asked, verdict, asker, self._clock() + DEADLINE)
+        known = self._lookups.cached(asked.name)
+        if known is not None:
+            self._settle([one], known)
+        elif self._pending >= MOST_PENDING or not self._lookups.start(asked.name):
+            self._fail(one, "too many names at once")
+        else:
+            self._waiting.setdefault(asked.name, []).append(one)
+            self._pending += 1
+
+    def _make_up(self, asked: Question, verdict: Verdict, asker: _Datagram | _Stream) -> None:
+        addresses = self._synthetic.addresses(asked.name, asked.type)
+        if addresses:
+            self._answer(asked, verdict, asker, "synthetic", addresses, SYNTHETIC_TTL)
+        else:
+            verdict = verdict.replace(action="fail", why="too many names were asked")
+            self._answer(asked, verdict, asker, "failed")
+
+    # --- answers ---
+
+    def _found(self, name: str, lookup: Lookup) -> None:
+        waiting = self._waiting.pop(name, [])
+        self._pending -= len(waiting)
+        if waiting:
+            self._settle(waiting, lookup)
+
+    def _settle(self, waiting: Sequence[_Waiting], lookup: Lookup) -> None:
+        """All of ``waiting`` ask for the same name, so the same rules and addresses go for all."""
+        good, held = screen(lookup.addresses, self._rules, self._private)
+        good = good[:MOST_ADDRESSES]
+        ttl = lookup.ttl or 0
+        failure = self._admitted(waiting[0].verdict.rules, good, ttl) if good else ""
+        for one in waiting:
+            if held:
+                self._note(one.question, "rebinding", held)
+            if failure:
+                self._fail(one, failure)
+            elif good:
+                self._answer(one.question, one.verdict, one.asker, "allowed", good, ttl)
+            else:
+                self._disappoint(one, lookup, held=bool(held))
+
+    def _admitted(self, rules: Sequence[HostRule], addresses: Sequence[str], ttl: int) -> str:
+        """Empty, or why the addresses must not be answered."""
+        try:
+            self._admit(rules, addresses, ttl + SLACK)
+        except Exception:  # whatever went wrong, the rules do not let these addresses pass
+            return "the address could not be admitted"
+        return ""
+
+    def _disappoint(self, one: _Waiting, lookup: Lookup, *, held: bool) -> None:
+        if held:
+            verdict = one.verdict.replace(action="empty", why="it leads to an address that a name must not lead to")
+            one.asker.send(reply(one.question, verdict, stream=one.asker.stream))
+        elif lookup.error in (None, "nodata"):
+            self._answer(one.question, one.verdict.replace(action="empty"), one.asker, "empty")
+        elif lookup.error == "unknown":
+            self._answer(one.question, one.verdict.replace(action="unknown"), one.asker, "empty")
+        else:
+            self._fail(one, "the host could not resolve it")
+
+    def _fail(self, one: _Waiting, why: str) -> None:
+        self._answer(one.question, one.verdict.replace(action="fail", why=why), one.asker, "failed")
+
+    def _answer(
+        self,
+        asked: Question,
+        verdict: Verdict,
+        asker: _Datagram | _Stream,
+        outcome: str,
+        addresses: tuple[str, ...] = (),
+        ttl: int = 0,
+    ) -> None:
+        self._note(asked, outcome, addresses)
+        asker.send(reply(asked, verdict, addresses, ttl, stream=asker.stream))
+
+    def _note(self, asked: Question, outcome: str, addresses: tuple[str, ...] = ()) -> None:
+        self._record(NameEvent(asked.name, asked.type, outcome, addresses, time.time()))
+
+    def _expire(self, name: str, now: float) -> None:
+        waiting = self._waiting[name]
+        late = [one for one in waiting if one.deadline <= now]
+        left = waiting[len(late) :]
+        self._pending -= len(late)
+        if left:
+            self._waiting[name] = left
+        else:
+            del self._waiting[name]
+        for one in late:
+            self._fail(one, "the host did not answer in time")
+
+    # --- connections ---
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._tcp.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            # Out of descriptors, most likely: poll would report the listener again at once, and for ever.
+            self._accepts_again = self._clock() + PAUSE
+            return
+        connection.setblocking(False)
+        if len(self._streams) >= MOST_STREAMS:
+            min(self._streams.values(), key=lambda stream: stream.last).close()
+            self._sweep()
+        self._streams[connection.fileno()] = _Stream(connection, self._clock())
+
+    def _serve(self, stream: _Stream, events: int) -> None:
+        if events & select.POLLOUT:
+            stream.flush(self._clock())
+        if not stream.closed and events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            for wire in stream.receive(self._clock()):
+                self._take(wire, stream)
+
+    def _sweep(self) -> None:
+        for fd, stream in list(self._streams.items()):
+            if stream.finished():
+                stream.close()
+                del self._streams[fd]
