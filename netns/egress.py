@@ -13,49 +13,32 @@ from stockade.policies.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Protocol
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
+    from stockade.netns.counters import Row
+    from stockade.netns.lease import Report
+    from stockade.netns.resolver import NameEvent
     from stockade.netns.sinkhole import AttemptSeen
 
-    class NameEvent(Protocol):
-        """What the resolver tells of one question."""
-
-        @property
-        def name(self) -> str: ...
-        @property
-        def type(self) -> str: ...
-        @property
-        def outcome(self) -> str: ...
-        @property
-        def addresses(self) -> tuple[str, ...]: ...
-        @property
-        def time(self) -> float: ...
-
-    class CounterRow(Protocol):
-        """One destination that the packet rules counted: ``reached``, ``dropped`` or (recording) ``seen``."""
-
-        @property
-        def direction(self) -> str: ...
-        @property
-        def protocol(self) -> str: ...
-        @property
-        def address(self) -> str: ...
-        @property
-        def port(self) -> int: ...
-        @property
-        def packets(self) -> int: ...
-        @property
-        def bytes(self) -> int: ...
-
-
-ANSWERED, REFUSED, REBINDING = "answered", "refused", "rebinding"
+ANSWERED, REBINDING = "answered", "rebinding"
+NEVER = "Cloud metadata addresses are refused in every network kind."
+REBINDING_HINT = (
+    "Whoever owns a name can point it to a private address (DNS rebinding). If it is meant to lead there, "
+    "set network.private = true or allow the address itself too."
+)
+PRIVATE_HINT = "Private addresses are refused; network.private = true opens them."
 LED_NOWHERE = ("empty", "absent", "failed")
 """Outcomes of names that may be asked, and have no address."""
+UNLISTED = "(further destinations)"
+"""Host of an entry that says that the list is not complete; its packets are the attempts that found no room, or 0
+when nobody knows how many they are."""
 MOST_DESTINATIONS = 10_000
 MOST_NAMES = 10_000
-MOST_HOSTS = 32
-"""Names kept of one destination."""
+MOST_HOSTS = 8
+"""Names kept of one destination; ``UNLISTED`` stands for others."""
+MOST_ADDRESSES = 256
+"""Addresses kept of one name."""
 MOST_TEXT = 4096
 RANK = {"tls": 2, "http": 2}
 
@@ -67,7 +50,7 @@ class EgressAttempt(Record):
     """The name that was asked and led there, else the server name or Host header, else the address. A name that
     is none stands in quotes."""
     address: str
-    """Empty for a name by which nothing was contacted."""
+    """Empty for a name by which nothing was contacted, unless it was refused for where it leads: that is told here."""
     port: int
     """0 for a name by which nothing was contacted."""
     protocol: str
@@ -82,7 +65,7 @@ class EgressAttempt(Record):
     first_seen: float | None
     """Seconds since the run began; None when only the counters saw it."""
     data: str = ""
-    """The first bytes as text (recorded runs); of a refused name, why it was refused if the list is not why."""
+    """The first bytes as text (recorded runs); of a name that was refused for it, where it leads."""
     shared: tuple[str, ...] = ()
     """All names known for this address, when there is more than one."""
 
@@ -97,18 +80,16 @@ class EgressDropped(Record):
 class Asked:
     """All questions for one name with one outcome."""
 
-    __slots__ = ("addresses", "name", "outcome", "time", "times", "types")
+    __slots__ = ("addresses", "name", "outcome", "time", "times")
 
     def __init__(self, event: NameEvent) -> None:
-        self.name, self.outcome, self.time = event.name, event.outcome, event.time
+        self.name, self.outcome, self.time = plain_name(event.name), event.outcome, event.time
         self.times = 0
         self.addresses: dict[str, None] = {}
-        self.types: dict[str, None] = {}
 
     def add(self, event: NameEvent) -> None:
         self.times += 1
-        self.types[event.type] = None
-        if len(self.addresses) < MOST_HOSTS:
+        if len(self.addresses) < MOST_ADDRESSES:
             self.addresses |= dict.fromkeys(event.addresses)
 
 
@@ -125,15 +106,18 @@ class Destination:
         self.texts: dict[str, None] = {}
 
     def add(self, event: AttemptSeen) -> None:
-        self.packets += event.times
+        self.packets += 1
         self.bytes += event.bytes
         self.first = event.started if self.first is None else min(self.first, event.started)
         if RANK.get(event.sniffed.via, 1) > RANK.get(self.via, 1):
             self.via = event.sniffed.via
         for host in (event.name, event.sniffed.host):
-            if host and len(self.hosts) < MOST_HOSTS:
-                self.hosts[host] = None
+            if host and host not in self.hosts:
+                self.hosts[host if len(self.hosts) < MOST_HOSTS else UNLISTED] = None
         self._keep(event.sniffed.text)
+
+    def text(self) -> str:
+        return "\n".join(self.texts)
 
     def _keep(self, text: str) -> None:
         """Different texts, as far as there is room."""
@@ -144,16 +128,20 @@ class Destination:
 
 
 class Ledger:
-    """Takes events as they come; what exceeds the bounds is counted in ``lost``."""
+    """Takes events as they come; what exceeds the bounds is counted in ``lost``.
 
-    def __init__(self) -> None:
+    ``kind`` is the network kind. ``began`` is when the run began, in seconds since the epoch, as in the events.
+    """
+
+    def __init__(self, kind: str, began: float = 0.0) -> None:
+        self.kind, self.began = kind, began
         self.names: dict[tuple[str, str], Asked] = {}
         self.destinations: dict[tuple[str, str, int], Destination] = {}
         self.lost = 0
 
     def add_name(self, event: NameEvent) -> None:
         """Note one question."""
-        key = (event.name, event.outcome)
+        key = (plain_name(event.name), event.outcome)
         asked = self.names.get(key)
         if asked is None:
             if len(self.names) >= MOST_NAMES:
@@ -168,31 +156,30 @@ class Ledger:
         place = self.destinations.get(key)
         if place is None:
             if len(self.destinations) >= MOST_DESTINATIONS:
-                self.lost += event.times
+                self.lost += 1
                 return
             place = self.destinations[key] = Destination(event.protocol)
         place.add(event)
 
     def attempts(
-        self, rows: Iterable[CounterRow] = (), names_of: Mapping[str, Iterable[str]] | None = None, *, began: float = 0.0
+        self,
+        rows: Iterable[Row] = (),
+        names_of: Mapping[str, Iterable[str]] | None = None,
+        *,
+        overflow: Iterable[str] = (),
     ) -> tuple[EgressAttempt, ...]:
-        """The list, in order of first sight; what only counters saw comes last.
+        """The list, in order of first sight; what only counters saw comes last, then what found no room.
 
-        ``names_of`` adds to the names that are known to lead to an address. ``began`` is when the run began, on
-        the clock of the events.
+        ``names_of`` adds to the names that are known to lead to an address. ``overflow`` are the directions of
+        which ``rows`` are not all.
         """
-        leads = self._leads(names_of or {})
-        found = list(self._contacted(rows, leads))
-        contacted = {host for each in found for host in (each.host, *each.shared)}
-        for asked in self.names.values():
-            if asked.name not in contacted or is_refused(asked.outcome):
-                found.append(name_attempt(asked))
+        found = list(self._contacted(rows, self._leads(names_of or {})))
+        found += self._only_asked({host for each in found for host in (each.host, *each.shared)})
         found.sort(key=lambda each: float("inf") if each.first_seen is None else each.first_seen)
-        return tuple(each if each.first_seen is None else since(each, began) for each in found)
-
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the list must know about it."""
-        return (f"{self.lost} more attempts to other destinations are not listed",) if self.lost else ()
+        found += [unlisted(direction == "reached", 0) for direction in overflow]
+        if self.lost:
+            found.append(unlisted(False, self.lost))
+        return tuple(since(each, self.began) for each in found)
 
     def _leads(self, names_of: Mapping[str, Iterable[str]]) -> dict[str, dict[str, float | None]]:
         """Address to the names that led there, in the order they were asked, with the time."""
@@ -205,46 +192,64 @@ class Ledger:
                 leads.setdefault(address, {}).setdefault(name, None)
         return leads
 
-    def _contacted(
-        self, rows: Iterable[CounterRow], leads: dict[str, dict[str, float | None]]
-    ) -> Iterable[EgressAttempt]:
+    def _contacted(self, rows: Iterable[Row], leads: dict[str, dict[str, float | None]]) -> Iterator[EgressAttempt]:
         counted = add_up(rows)
         for (protocol, address, port), place in self.destinations.items():
             packets, size = counted.pop((protocol, address, port, False), (place.packets, place.bytes))
-            hosts = dict.fromkeys((*leads.get(address, {}), *place.hosts))
-            data = "\n".join(place.texts)
-            yield contact(
-                hosts, address, port, protocol, False, packets, size, place.via, place.first, data
+            host, shared = naming((*leads.get(address, {}), *place.hosts), address)
+            yield EgressAttempt(
+                host, address, port, protocol, False, packets, size, place.via, place.first, place.text(), shared
             )
         for (protocol, address, port, allowed), (packets, size) in counted.items():
             names = leads.get(address, {})
-            times = [time for time in names.values() if time is not None]
-            yield contact(
-                names, address, port, protocol, allowed, packets, size, protocol, min(times, default=None), ""
+            first = min((time for time in names.values() if time is not None), default=None)
+            host, shared = naming(names, address)
+            yield EgressAttempt(
+                host, address, port, protocol, allowed, packets, size, protocol, first, shared=shared
             )
+
+    def _only_asked(self, contacted: set[str]) -> Iterable[EgressAttempt]:
+        """Names by which nothing was contacted, and those that were refused."""
+        found: dict[tuple[str, str, bool], EgressAttempt] = {}
+        for asked in self.names.values():
+            if asked.name in contacted and not is_refused(asked.outcome):
+                continue
+            attempt = name_attempt(asked, self.kind)
+            key = (attempt.host, attempt.address, attempt.allowed)
+            before = found.get(key)
+            found[key] = before.replace(packets=before.packets + attempt.packets) if before else attempt
+        return found.values()
 
 
 def merge(
+    kind: str,
     names: Iterable[NameEvent],
-    rows: Iterable[CounterRow],
+    rows: Iterable[Row],
     seen: Iterable[AttemptSeen],
     names_of: Mapping[str, Iterable[str]] | None = None,
     *,
     began: float = 0.0,
 ) -> tuple[EgressAttempt, ...]:
     """The attempts that these events and counters tell of: a ``Ledger``, filled and read."""
-    ledger = Ledger()
+    ledger = Ledger(kind, began)
     for event in names:
         ledger.add_name(event)
     for attempt in seen:
         ledger.add_seen(attempt)
-    return ledger.attempts(rows, names_of, began=began)
+    return ledger.attempts(rows, names_of)
 
 
-def dropped(rows: Iterable[CounterRow]) -> EgressDropped:
-    """All that was refused."""
-    refused = [row for row in rows if row.direction == "dropped"]
-    return EgressDropped(sum(row.packets for row in refused), sum(row.bytes for row in refused))
+def report_of(kind: str, ledger: Ledger, document: dict[str, Any]) -> Report:
+    """What a lease tells at its end. ``document`` is libnftables' listing of its table; raises LeaseFailed for another."""
+    from stockade.netns.counters import parse_sets
+    from stockade.netns.lease import Report
+
+    counters = parse_sets(document)
+    attempts = ledger.attempts(counters.rows, overflow=counters.overflow)
+    total = EgressDropped(counters.dropped_packets, counters.dropped_bytes)
+    full = any(each.host == UNLISTED for each in attempts)
+    notes = ("more was contacted or tried than could be listed: the egress list is not complete",) if full else ()
+    return Report(attempts, total, notes)
 
 
 def denials(attempts: Iterable[EgressAttempt], kind: str) -> list[tuple[str, str, str]]:
@@ -257,71 +262,73 @@ def denials(attempts: Iterable[EgressAttempt], kind: str) -> list[tuple[str, str
 def denial(attempt: EgressAttempt, kind: str) -> tuple[str, str, str]:
     if attempt.via == "dns":
         return name_denial(attempt)
-    place = f"[{attempt.address}]" if ":" in attempt.address else attempt.address
-    subject = f"{attempt.host if attempt.host != attempt.address else place}:{attempt.port}"
+    if attempt.host == UNLISTED:
+        return UNLISTED, "more was refused than could be listed", "Allow or mend what is listed first."
     named = f" ({attempt.host})" if attempt.host != attempt.address else ""
-    unit = "packet" if attempt.packets == 1 else "packets"
-    detail = f"{attempt.packets} {attempt.protocol.upper()} {unit} to {place}:{attempt.port}{named} refused"
-    return subject, detail, address_hint(attempt, kind)
+    packets = "1 packet" if attempt.packets == 1 else f"{attempt.packets} packets"
+    place = with_port(attempt.address, attempt.port)
+    detail = f"refused {packets} by {attempt.protocol} to {place}{named}"
+    return with_port(attempt.host, attempt.port), detail, address_hint(attempt, kind)
+
+
+def with_port(host: str, port: int) -> str:
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}") if port else host
 
 
 def name_denial(attempt: EgressAttempt) -> tuple[str, str, str]:
     host = attempt.host
-    if attempt.data:
-        return host, f"the name {host} was refused: {attempt.data}", rebinding_hint(attempt.data)
+    if attempt.address in METADATA:
+        return host, f"refused the name {host}: it {attempt.data}", NEVER
+    if attempt.address:
+        return host, f"refused the name {host}: it {attempt.data}", REBINDING_HINT
     rule = rule_for(host, 443, "tcp")
     if rule is None:
-        return host, f"the name {host} was refused", "It is not a host name that could be allowed."
+        return host, f"refused the name {host}", "It is no host name that could be allowed."
     hint = f"--allow {rule} opens TCP port 443 there, --allow {rule}:PORT another."
-    return host, f"the name {host} was refused: it is not on the list", hint
-
-
-def rebinding_hint(why: str) -> str:
-    """A name that leads to the inside could be anybody's, pointed there on purpose (DNS rebinding)."""
-    if any(address in why.replace(",", " ").split() for address in METADATA):
-        return "Cloud metadata addresses are refused in every network kind."
-    if "leads to" not in why:
-        return "Names are asked for their addresses only (types A and AAAA)."
-    return (
-        "Whoever owns a name can point it at a private address (DNS rebinding). If that is meant, "
-        "set network.private = true, or allow the address itself."
-    )
+    return host, f"refused the name {host}: it is not on the list", hint
 
 
 def address_hint(attempt: EgressAttempt, kind: str) -> str:
+    """What would let it out. The rules look at addresses in this order too."""
     if attempt.address in METADATA:
-        return "Cloud metadata addresses are refused in every network kind."
-    if attempt.protocol not in ("tcp", "udp"):
+        return NEVER
+    if attempt.protocol not in ("tcp", "udp") or not attempt.port:
         return "Only TCP and UDP can be allowed."
     if ":" in attempt.address:
-        return "IPv6 does not leave a leased network: use the host's IPv4 address."
+        return "IPv6 does not leave a leased network: use an IPv4 address of that host."
+    if kind == "open":
+        return PRIVATE_HINT if is_private(attempt.address) else 'egress = "open" reaches public addresses only.'
     rule = rule_for(attempt.host, attempt.port, attempt.protocol)
     rule = rule or rule_for(attempt.address, attempt.port, attempt.protocol)
-    if rule is None:
-        return "This destination can't be allowed."
-    if kind == "open":
-        return f"Private and local addresses are refused: network.private = true opens them, egress = allow with --allow {rule} this one."
-    return f"--allow {rule} opens it."
+    return f"--allow {rule} opens it." if rule else "This address is never let out."
+
+
+def is_private(address: str) -> bool:
+    import ipaddress
+
+    from stockade.netns.ruleset import PRIVATE4
+
+    return any(ipaddress.ip_address(address) in ipaddress.ip_network(each) for each in PRIVATE4)
 
 
 def rule_for(host: str, port: int, protocol: str) -> str | None:
-    """The shortest allow entry for one destination; None when there can be none."""
-    bracketed = f"[{host}]" if ":" in host else host
+    """The shortest allow entry for one destination; None when none would help."""
+    from stockade.netns.ruleset import beyond_reach
+
     try:
-        return parse_rule(f"{protocol}://{bracketed}:{port}").text
+        rule = parse_rule(f"{protocol}://{with_port(host, port)}")
     except PolicyError:
         return None
+    return None if beyond_reach([rule]) else rule.text
 
 
-def name_attempt(asked: Asked) -> EgressAttempt:
+def name_attempt(asked: Asked, kind: str) -> EgressAttempt:
     """A name by which nothing was contacted."""
-    why = ""
-    if asked.outcome == REBINDING:
-        why = f"it leads to {', '.join(asked.addresses) or 'a private address'}"
-    elif is_refused(asked.outcome) and asked.outcome != REFUSED:
-        why = f"{asked.outcome}, type {', '.join(asked.types)}"
-    allowed = not is_refused(asked.outcome)
-    return EgressAttempt(asked.name, "", 0, "dns", allowed, asked.times, 0, "dns", asked.time, why)
+    held = tuple(asked.addresses) if asked.outcome == REBINDING else ()
+    why = f"leads to {', '.join(held)}" if held else ""
+    allowed = kind != "record" and not is_refused(asked.outcome)
+    address = held[0] if held else ""
+    return EgressAttempt(asked.name or ".", address, 0, "dns", allowed, asked.times, 0, "dns", asked.time, why)
 
 
 def is_refused(outcome: str) -> bool:
@@ -329,29 +336,26 @@ def is_refused(outcome: str) -> bool:
     return outcome != ANSWERED and outcome not in LED_NOWHERE
 
 
-def contact(
-    hosts: Iterable[str],
-    address: str,
-    port: int,
-    protocol: str,
-    allowed: bool,
-    packets: int,
-    size: int,
-    via: str,
-    first: float | None,
-    data: str,
-) -> EgressAttempt:
-    names = tuple(hosts)
-    shared = names if len(names) > 1 else ()
-    host = names[0] if names else address
-    return EgressAttempt(host, address, port, protocol, allowed, packets, size, via, first, data, shared)
+def unlisted(allowed: bool, count: int) -> EgressAttempt:
+    return EgressAttempt(UNLISTED, "", 0, "other", allowed, count, 0, "other", None)
+
+
+def naming(names: Iterable[str], address: str) -> tuple[str, tuple[str, ...]]:
+    """The host to show for an address, and all of its names if they are more than one."""
+    different = tuple(dict.fromkeys(names))
+    return different[0] if different else address, different if len(different) > 1 else ()
+
+
+def plain_name(name: str) -> str:
+    return name.removesuffix(".").lower()
 
 
 def since(attempt: EgressAttempt, began: float) -> EgressAttempt:
-    return attempt.replace(first_seen=max(0.0, (attempt.first_seen or 0.0) - began))
+    first = attempt.first_seen
+    return attempt if first is None else attempt.replace(first_seen=max(0.0, first - began))
 
 
-def add_up(rows: Iterable[CounterRow]) -> dict[tuple[str, str, int, bool], tuple[int, int]]:
+def add_up(rows: Iterable[Row]) -> dict[tuple[str, str, int, bool], tuple[int, int]]:
     """Packets and bytes by protocol, address, port and whether they may leave."""
     total: dict[tuple[str, str, int, bool], tuple[int, int]] = {}
     for row in rows:

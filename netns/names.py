@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
+    from dns.edns import EDEOption
     from dns.message import Message
+    from dns.rcode import Rcode
+
     from stockade.policies.hosts import HostRule
 
     Address = IPv4Address | IPv6Address
@@ -177,7 +180,7 @@ def _render(question: Question, verdict: Verdict, addresses: Sequence[str], ttl:
     return answer.to_wire(max_size=65535, want_shuffle=False)
 
 
-def _rcode(action: str) -> int:
+def _rcode(action: str) -> Rcode:
     import dns.rcode
 
     codes = {
@@ -190,7 +193,7 @@ def _rcode(action: str) -> int:
     return codes.get(action, dns.rcode.SERVFAIL)
 
 
-def _extended_error(verdict: Verdict) -> object:
+def _extended_error(verdict: Verdict) -> EDEOption:
     import dns.edns
 
     code = dns.edns.EDECode.BLOCKED if verdict.action == "refuse" else dns.edns.EDECode.OTHER

@@ -12,6 +12,7 @@ import select
 import socket
 import time
 
+from stockade.netns.clients import Datagram, Stream
 from stockade.netns.names import LARGEST_QUERY, MOST_ADDRESSES, Verdict, decide, fault, question, reply, screen
 from stockade.netns.upstream import DEADLINE, Lookup, Lookups, Synthetic
 from stockade.policies.record import Record
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 MOST_PENDING = 1024
 """Questions that wait for the host at once; further ones fail."""
 MOST_STREAMS = 64
-MOST_PIPELINED = 64
-MOST_UNSENT = 65536
 BATCH = 256
 IDLE = 10.0
 """Seconds without a whole query or answer after which a connection is closed."""
@@ -42,9 +41,10 @@ PAUSE = 1.0
 class NameEvent(Record):
     """One question and what became of it.
 
-    ``outcome`` is ``allowed``, ``synthetic``, ``empty`` (the name is allowed, it has no such records), ``refused``,
-    ``rebinding`` (it leads only where a name must not lead) or ``failed``. ``addresses`` are those answered, or for
-    ``rebinding`` those held back; where some were good, both events come. ``time`` is seconds since the epoch.
+    ``outcome`` is ``answered`` (in a recording network: with synthetic addresses), ``empty`` (the name is allowed, it
+    has no such records), ``absent`` (allowed, and the host knows no such name), ``refused``, ``rebinding`` (it leads
+    where a name must not lead) or ``failed``. ``addresses`` are those answered, or for ``rebinding`` those held back;
+    where the others were good, both events come. ``time`` is seconds since the epoch.
     """
 
     name: str
@@ -54,108 +54,10 @@ class NameEvent(Record):
     time: float
 
 
-class _Datagram:
-    """Where the answer to a UDP query goes."""
-
-    stream = False
-
-    def __init__(self, udp: socket.socket, address: tuple[str, int]) -> None:
-        self._udp = udp
-        self._address = address
-
-    def send(self, wire: bytes) -> None:
-        try:
-            self._udp.sendto(wire, self._address)
-        except OSError:
-            pass  # the client is gone or does not read; it will ask again
-
-
-class _Stream:
-    """One TCP connection: queries and answers, each after its length in two bytes."""
-
-    stream = True
-
-    def __init__(self, connection: socket.socket, now: float) -> None:
-        self.connection = connection
-        self.last = now
-        self.pending = 0
-        self._now = now
-        self._inbox = bytearray()
-        self._outbox = bytearray()
-        self._ended = False
-        self.closed = False
-
-    def wants(self) -> int:
-        """What to poll for; a client that does not read its answers is not read from either."""
-        reads = not self._ended and self.pending < MOST_PIPELINED and len(self._outbox) < MOST_UNSENT
-        return (select.POLLIN if reads else 0) | (select.POLLOUT if self._outbox else 0)
-
-    def receive(self, now: float) -> list[bytes]:
-        """The whole queries that have come in."""
-        self._now = now
-        try:
-            data = self.connection.recv(65536)
-        except BlockingIOError:
-            return []
-        except OSError:
-            self.close()
-            return []
-        self._ended = not data
-        self._inbox += data
-        found = self._split()
-        if found:
-            self.last = now
-            self.pending += len(found)
-        return found
-
-    def send(self, wire: bytes) -> None:
-        self.pending -= 1
-        self.last = max(self.last, self._now)
-        if not self.closed:
-            self._outbox += len(wire).to_bytes(2, "big") + wire
-            self.flush(self._now)
-
-    def skip(self) -> None:
-        """The query gets no answer."""
-        self.pending -= 1
-
-    def flush(self, now: float) -> None:
-        self._now = now
-        try:
-            del self._outbox[: self.connection.send(self._outbox)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-            return
-        if not self._outbox:
-            self.last = now
-
-    def finished(self) -> bool:
-        return self.closed or (self._ended and not self.pending and not self._outbox)
-
-    def close(self) -> None:
-        self.closed = True
-        self.connection.close()
-
-    def _split(self) -> list[bytes]:
-        found = []
-        while len(self._inbox) >= 2:
-            length = int.from_bytes(self._inbox[:2], "big")
-            if length > LARGEST_QUERY:
-                self.close()
-                return found
-            if len(self._inbox) < 2 + length:
-                break
-            found.append(bytes(self._inbox[2 : 2 + length]))
-            del self._inbox[: 2 + length]
-        return found
-
-
 class _Waiting(Record):
     question: Question
     verdict: Verdict
-    asker: _Datagram | _Stream
+    asker: Datagram | Stream
     deadline: float
 
 
@@ -165,7 +67,7 @@ class Resolver:
     ``kind`` is ``allow``, ``open`` or ``record``; ``private`` as in the policy. ``admit(rules, addresses, seconds)``
     opens the network to the addresses of a name that these rules mean (none for ``open``), and raises if it can't;
     it is not called for ``record``. ``record`` gets every event, also of a flood: bounding them is its business.
-    Everything is called in the thread that polls.
+    ``synthetic`` is shared by resolvers that answer for one recording network. All are called in the thread that polls.
     """
 
     def __init__(
@@ -179,16 +81,17 @@ class Resolver:
         upstream: Upstream,
         record: Callable[[NameEvent], None],
         private: bool = False,
+        synthetic: Synthetic | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._udp, self._tcp = udp, tcp
         self._rules, self._kind, self._private = tuple(rules), kind, private
         self._admit, self._record, self._clock = admit, record, clock
         self._lookups = Lookups(upstream, clock=clock)
-        self._synthetic = Synthetic()
+        self._synthetic = synthetic or Synthetic()
         self._waiting: dict[str, list[_Waiting]] = {}
         self._pending = 0
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, Stream] = {}
         self._accepts_again = 0.0
         udp.setblocking(False)
         tcp.setblocking(False)
@@ -236,8 +139,8 @@ class Resolver:
                 self._note(one.question, "failed")
         self._waiting.clear()
         self._lookups.close()
-        for one in (self._udp, self._tcp, *(stream.connection for stream in self._streams.values())):
-            one.close()
+        for opened in (self._udp, self._tcp, *(stream.connection for stream in self._streams.values())):
+            opened.close()
         self._streams.clear()
 
     def name_of(self, address: str) -> str | None:
@@ -248,16 +151,16 @@ class Resolver:
 
     def _receive(self) -> None:
         """Empties the socket first: its buffer holds a few hundred queries, and answering takes longer than asking."""
-        batch = []
+        batch: list[tuple[bytes, tuple[str, int]]] = []
         try:
             while len(batch) < BATCH:
                 batch.append(self._udp.recvfrom(LARGEST_QUERY + 1))
         except OSError:
             pass
         for wire, address in batch:
-            self._take(wire, _Datagram(self._udp, address))
+            self._take(wire, Datagram(self._udp, address))
 
-    def _take(self, wire: bytes, asker: _Datagram | _Stream) -> None:
+    def _take(self, wire: bytes, asker: Datagram | Stream) -> None:
         asked = question(wire)
         if asked is None:
             self._complain(wire, asker)
@@ -269,14 +172,14 @@ class Resolver:
             outcome = {"refuse": "refused", "empty": "empty"}.get(verdict.action, "failed")
             self._answer(asked, verdict, asker, outcome)
 
-    def _complain(self, wire: bytes, asker: _Datagram | _Stream) -> None:
+    def _complain(self, wire: bytes, asker: Datagram | Stream) -> None:
         complaint = fault(wire)
         if complaint is not None:
             asker.send(complaint)
-        elif isinstance(asker, _Stream):
+        elif isinstance(asker, Stream):
             asker.skip()
 
-    def _resolve(self, asked: Question, verdict: Verdict, asker: _Datagram | _Stream) -> None:
+    def _resolve(self, asked: Question, verdict: Verdict, asker: Datagram | Stream) -> None:
         if self._kind == "record":
             self._make_up(asked, verdict, asker)
             return
@@ -290,10 +193,10 @@ class Resolver:
             self._waiting.setdefault(asked.name, []).append(one)
             self._pending += 1
 
-    def _make_up(self, asked: Question, verdict: Verdict, asker: _Datagram | _Stream) -> None:
+    def _make_up(self, asked: Question, verdict: Verdict, asker: Datagram | Stream) -> None:
         addresses = self._synthetic.addresses(asked.name, asked.type)
         if addresses:
-            self._answer(asked, verdict, asker, "synthetic", addresses, SYNTHETIC_TTL)
+            self._answer(asked, verdict, asker, "answered", addresses, SYNTHETIC_TTL)
         else:
             verdict = verdict.replace(action="fail", why="too many names were asked")
             self._answer(asked, verdict, asker, "failed")
@@ -309,7 +212,7 @@ class Resolver:
     def _settle(self, waiting: Sequence[_Waiting], lookup: Lookup) -> None:
         """All of ``waiting`` ask for the same name, so the same rules and addresses go for all."""
         good, held = screen(lookup.addresses, self._rules, self._private)
-        good = good[:MOST_ADDRESSES]
+        good = tuple(address for address in good if ":" not in address)[:MOST_ADDRESSES]  # only A is looked up
         ttl = lookup.ttl or 0
         failure = self._admitted(waiting[0].verdict.rules, good, ttl) if good else ""
         for one in waiting:
@@ -318,7 +221,7 @@ class Resolver:
             if failure:
                 self._fail(one, failure)
             elif good:
-                self._answer(one.question, one.verdict, one.asker, "allowed", good, ttl)
+                self._answer(one.question, one.verdict, one.asker, "answered", good, ttl)
             else:
                 self._disappoint(one, lookup, held=bool(held))
 
@@ -337,7 +240,7 @@ class Resolver:
         elif lookup.error in (None, "nodata"):
             self._answer(one.question, one.verdict.replace(action="empty"), one.asker, "empty")
         elif lookup.error == "unknown":
-            self._answer(one.question, one.verdict.replace(action="unknown"), one.asker, "empty")
+            self._answer(one.question, one.verdict.replace(action="unknown"), one.asker, "absent")
         else:
             self._fail(one, "the host could not resolve it")
 
@@ -348,7 +251,7 @@ class Resolver:
         self,
         asked: Question,
         verdict: Verdict,
-        asker: _Datagram | _Stream,
+        asker: Datagram | Stream,
         outcome: str,
         addresses: tuple[str, ...] = (),
         ttl: int = 0,
@@ -386,14 +289,16 @@ class Resolver:
         if len(self._streams) >= MOST_STREAMS:
             min(self._streams.values(), key=lambda stream: stream.last).close()
             self._sweep()
-        self._streams[connection.fileno()] = _Stream(connection, self._clock())
+        self._streams[connection.fileno()] = Stream(connection, self._clock())
 
-    def _serve(self, stream: _Stream, events: int) -> None:
+    def _serve(self, stream: Stream, events: int) -> None:
         if events & select.POLLOUT:
             stream.flush(self._clock())
         if not stream.closed and events & (select.POLLIN | select.POLLHUP | select.POLLERR):
             for wire in stream.receive(self._clock()):
                 self._take(wire, stream)
+        if events & (select.POLLHUP | select.POLLERR):
+            stream.close()  # reset from the other side: poll would report it without end
 
     def _sweep(self) -> None:
         for fd, stream in list(self._streams.items()):

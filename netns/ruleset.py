@@ -12,7 +12,22 @@ accepting rule and is refused as ``*_other``.
 
 from __future__ import annotations
 
-from stockade.policies.record import Record
+from stockade.netns.ruletext import (
+    FAMILIES,
+    KEYS,
+    REJECTED,
+    SIZES,
+    TABLE,
+    TOP_PORT,
+    Chain,
+    Set,
+    address_type,
+    base_line,
+    both,
+    count,
+    refused,
+    render,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +35,6 @@ if TYPE_CHECKING:
 
     from stockade.policies.hosts import HostRule
 
-TABLE = "inet stockade"
-KINDS = ("allow", "open", "record")
 LEASE = "10.0.2.0/24"
 """slirp4netns: its gateway 10.0.2.2 may stand for the host, its resolver 10.0.2.3 forwards any name."""
 
@@ -41,36 +54,8 @@ PUBLIC6 = "2000::/3"
 PRIVATE6 = "fc00::/7"
 TUNNELS6 = "{ 2001::/32, 2002::/16 }"
 
-TOP_PORT = 65535
 LONGEST_SECONDS = 7 * 24 * 3600
-SIZES = {"named": 4096, "reached": 8192, "seen": 8192, "dropped": 4096, "other": 1024, "udp": 32768}
-"""Elements a set may hold. A program can fill the counted ones: then a counter of overflow says so, and the verdict
-on the packet stays what it was."""
 UDP_SECONDS = 120
-
-KEYS = {
-    "port": ("inet_proto . {address} . inet_service", "meta l4proto . {family} daddr . th dport"),
-    "other": ("inet_proto . {address}", "meta l4proto . {family} daddr"),
-    "source": ("inet_service . {address} . inet_service", "udp sport . {family} daddr . udp dport"),
-}
-FAMILIES = {4: "ip", 6: "ip6"}
-
-
-class _Set(Record):
-    name: str
-    key: str
-    flags: str
-    size: int = 0
-    lifetime: int = 0
-    elements: tuple[str, ...] = ()
-
-
-class _Chain(Record):
-    name: str
-    base: str
-    """``type ... hook ... priority ...; policy ...;``, or nothing for a chain that is only jumped to."""
-    rules: tuple[str, ...]
-
 
 Group = tuple[str, int, int]
 """Protocol and port range: rules that share them share their sets."""
@@ -130,42 +115,25 @@ def beyond_reach(rules: Iterable[HostRule]) -> tuple[HostRule, ...]:
     return tuple(found)
 
 
-def shape(text: str) -> dict[str, tuple[str, int]]:
-    """Chain -> (its base line, how many rules it has), of a text made here: what must be found in the kernel."""
-    found: dict[str, tuple[str, int]] = {}
-    name = ""
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith("\tchain "):
-            name = words[1]
-            found[name] = ("", 0)
-        elif line == "\t}":
-            name = ""
-        elif name:
-            base, count = found[name]
-            found[name] = (line.strip(), count) if words[0] == "type" else (base, count + 1)
-    return found
-
-
 # --- allow and open ---------------------------------------------------------------------------------------------
 
 
-def _policing_text(sets: Sequence[_Set], accepting: Sequence[str]) -> str:
+def _policing_text(sets: Sequence[Set], accepting: Sequence[str]) -> str:
     own = (
-        *_both("reached", "port", SIZES["reached"]),
-        *_both("dropped", "port", SIZES["dropped"]),
-        *_both("dropped_other", "other", SIZES["other"]),
+        *both("reached", "port", SIZES["reached"]),
+        *both("dropped", "port", SIZES["dropped"]),
+        *both("dropped_other", "other", SIZES["other"]),
     )
     chains = (
-        _REJECTED,
-        _refused("dropped"),
-        _Chain("reached", "", _count("reached", "accept")),
-        _Chain("output", _base("filter", "output", "filter", "drop"), (*_GUARDS, *accepting, "goto refused")),
-        _Chain("input", _base("filter", "input", "filter", "drop"), _INPUT),
-        _Chain("forward", _base("filter", "forward", "filter", "drop"), ()),
+        REJECTED,
+        refused("dropped"),
+        Chain("reached", "", count("reached", "accept")),
+        Chain("output", base_line("filter", "output", "filter", "drop"), (*_GUARDS, *accepting, "goto refused")),
+        Chain("input", base_line("filter", "input", "filter", "drop"), _INPUT),
+        Chain("forward", base_line("filter", "forward", "filter", "drop"), ()),
     )
     counters = ("dropped", "dropped_overflow", "reached_overflow", "housekeeping")
-    return _render(counters, (*own, *sets), chains)
+    return render(counters, (*own, *sets), chains)
 
 
 # An ICMP error about a refused or a finished packet goes back over lo to the address that sent it: that is the
@@ -175,10 +143,10 @@ _GUARDS = (
     'oif "lo" ip6 daddr ::1 accept',
     f"ip daddr {METADATA4} goto refused",
     f"ip6 daddr {METADATA6} goto refused",
+    "ct state related meta l4proto { icmp, ipv6-icmp } accept",
     # Options and routing headers can name another destination than the one that is looked at.
     "ip hdrlength > 5 goto refused",
     "exthdr rt exists goto refused",
-    "ct state related meta l4proto { icmp, ipv6-icmp } accept",
     "ct state established goto reached",
     # The kernel's own neighbour discovery: dropped, but no attempt of the program.
     "icmpv6 type { mld-listener-report, mld2-listener-report, nd-router-solicit, nd-neighbor-solicit, "
@@ -193,8 +161,8 @@ _INPUT = (
 )
 
 
-def _allow(rules: Sequence[HostRule]) -> tuple[tuple[_Set, ...], tuple[str, ...]]:
-    sets: list[_Set] = []
+def _allow(rules: Sequence[HostRule]) -> tuple[tuple[Set, ...], tuple[str, ...]]:
+    sets: list[Set] = []
     accepting: list[str] = []
     named = _groups(rule for rule in rules if rule.network is None)
     fixed = _groups(rule for rule in rules if rule.network is not None)
@@ -203,10 +171,12 @@ def _allow(rules: Sequence[HostRule]) -> tuple[tuple[_Set, ...], tuple[str, ...]
         for family in FAMILIES:
             added = []
             if elements := ranges.get((group, family)):
-                added.append(_Set(_set_name("fixed", family, group), _address(family), "interval", elements=elements))
+                added.append(
+                    Set(_set_name("fixed", family, group), address_type(family), "interval", elements=elements)
+                )
             if group in named:
                 name = _set_name("named", family, group)
-                added.append(_Set(name, _address(family), "timeout", SIZES["named"]))
+                added.append(Set(name, address_type(family), "timeout", SIZES["named"]))
             sets += added
             accepting += [_accepting(group, family, each.name) for each in added]
     return tuple(sets), tuple(accepting)
@@ -235,19 +205,31 @@ def _ranges(rules: Iterable[HostRule]) -> dict[tuple[Group, int], tuple[str, ...
         return {}
     import ipaddress
 
-    found: dict[tuple[Group, int], list[ipaddress.IPv4Network | ipaddress.IPv6Network]] = {}
+    found4: dict[Group, list[ipaddress.IPv4Network]] = {}
+    found6: dict[Group, list[ipaddress.IPv6Network]] = {}
     for rule in listed:
         network = ipaddress.ip_network(_text(rule.network))
-        found.setdefault((_group(rule), network.version), []).append(network)
-    return {key: tuple(str(each) for each in ipaddress.collapse_addresses(all_)) for key, all_ in found.items()}  # type: ignore[type-var]
+        if isinstance(network, ipaddress.IPv4Network):
+            found4.setdefault(_group(rule), []).append(network)
+        else:
+            found6.setdefault(_group(rule), []).append(network)
+    merged = {(group, 4): tuple(map(str, ipaddress.collapse_addresses(each))) for group, each in found4.items()}
+    return merged | {
+        (group, 6): tuple(map(str, ipaddress.collapse_addresses(each))) for group, each in found6.items()
+    }
 
 
 def _never_reached(network: str) -> bool:
     import ipaddress
 
     asked = ipaddress.ip_network(network)
-    never = (NEVER4 if asked.version == 4 else NEVER6).strip("{} ").split(", ")
-    return any(asked.subnet_of(ipaddress.ip_network(each)) for each in never)  # type: ignore[arg-type]
+    if isinstance(asked, ipaddress.IPv4Network):
+        return any(asked.subnet_of(ipaddress.IPv4Network(each)) for each in _listed(NEVER4))
+    return any(asked.subnet_of(ipaddress.IPv6Network(each)) for each in _listed(NEVER6))
+
+
+def _listed(anonymous: str) -> list[str]:
+    return anonymous.strip("{} ").split(", ")
 
 
 # --- record -----------------------------------------------------------------------------------------------------
@@ -255,9 +237,9 @@ def _never_reached(network: str) -> bool:
 
 def _record_text(dns_port: int, tcp_port: int, udp_port: int) -> str:
     sets = (
-        *_both("seen", "port", SIZES["seen"]),
-        *_both("seen_other", "other", SIZES["other"]),
-        *_both("udp", "source", SIZES["udp"], UDP_SECONDS),
+        *both("seen", "port", SIZES["seen"]),
+        *both("seen_other", "other", SIZES["other"]),
+        *both("udp", "source", SIZES["udp"], UDP_SECONDS),
     )
     divert = (
         *_LOCAL,
@@ -266,17 +248,17 @@ def _record_text(dns_port: int, tcp_port: int, udp_port: int) -> str:
         f"meta l4proto udp redirect to :{udp_port}",
     )
     chains = (
-        _REJECTED,
-        _refused("seen_other"),
-        _Chain("seen", "", _count("seen", "accept")),
+        REJECTED,
+        refused("seen_other"),
+        Chain("seen", "", count("seen", "accept")),
         # Before dstnat (-100), which replaces the destination, and after conntrack (-200).
-        _Chain("witness", _base("filter", "output", "mangle", "drop"), _WITNESS),
-        _Chain("divert", _base("nat", "output", "-100", "accept"), divert),
-        _Chain("output", _base("filter", "output", "filter", "drop"), ('oif "lo" accept',)),
-        _Chain("input", _base("filter", "input", "filter", "drop"), ('iif "lo" accept',)),
-        _Chain("forward", _base("filter", "forward", "filter", "drop"), ()),
+        Chain("witness", base_line("filter", "output", "mangle", "drop"), _WITNESS),
+        Chain("divert", base_line("nat", "output", "-100", "accept"), divert),
+        Chain("output", base_line("filter", "output", "filter", "drop"), ('oif "lo" accept',)),
+        Chain("input", base_line("filter", "input", "filter", "drop"), ('iif "lo" accept',)),
+        Chain("forward", base_line("filter", "forward", "filter", "drop"), ()),
     )
-    return _render(("seen_other", "seen_other_overflow", "seen_overflow"), sets, chains)
+    return render(("seen_other", "seen_other_overflow", "seen_overflow"), sets, chains)
 
 
 _LOCAL = ("ip daddr 127.0.0.0/8 accept", "ip6 daddr ::1 accept")
@@ -294,52 +276,6 @@ _WITNESS = (
 
 
 # --- parts ------------------------------------------------------------------------------------------------------
-
-_REJECTED = _Chain("rejected", "", ("reject with icmpx admin-prohibited",))
-
-
-def _refused(direction: str) -> _Chain:
-    """Counts a packet, then rejects it: by destination and port, by destination where it has no port, or neither."""
-    counted = () if direction == "seen_other" else _count(direction, "goto rejected")
-    other = direction if direction == "seen_other" else f"{direction}_other"
-    lines = (
-        f"counter name {direction}",
-        *counted,
-        *(_add(f"{other}{family}", "other", family, "goto rejected") for family in FAMILIES),
-        f"counter name {direction}_overflow",
-        "goto rejected",
-    )
-    return _Chain("refused", "", lines)
-
-
-def _count(name: str, verdict: str) -> tuple[str, ...]:
-    """Where a set is full the rule ends before its verdict, and the next one counts that it was."""
-    ported = "meta l4proto { tcp, udp }"
-    last = f"counter name {name}_overflow {verdict}"
-    return (
-        *(f"{ported} {_add(f'{name}{family}', 'port', family, verdict)}" for family in FAMILIES),
-        last if verdict == "accept" else f"{ported} th dport 1-{TOP_PORT} {last}",
-    )
-
-
-def _add(name: str, key: str, family: int, verdict: str) -> str:
-    return f"add @{name} {{ {KEYS[key][1].format(family=FAMILIES[family])} counter }} {verdict}"
-
-
-def _both(name: str, key: str, size: int, lifetime: int = 0) -> tuple[_Set, ...]:
-    flags = "dynamic, timeout" if lifetime else "dynamic"
-    return tuple(
-        _Set(f"{name}{family}", KEYS[key][0].format(address=_address(family)), flags, size, lifetime)
-        for family in FAMILIES
-    )
-
-
-def _address(family: int) -> str:
-    return f"ipv{family}_addr"
-
-
-def _base(type_: str, hook: str, priority: str, policy: str) -> str:
-    return f"type {type_} hook {hook} priority {priority}; policy {policy};"
 
 
 def _set_name(use: str, family: int, group: Group) -> str:
@@ -363,7 +299,7 @@ def _by_family(addresses: Iterable[str]) -> dict[int, list[str]]:
     split: dict[int, dict[str, None]] = {4: {}, 6: {}}
     for text in addresses:
         address = ipaddress.ip_address(_text(text))
-        if isinstance(address, ipaddress.IPv6Address) and (address.scope_id is not None or address.ipv4_mapped):
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
             raise ValueError(f"not an address to admit: {text!r}")
         split[address.version][str(address)] = None
     return {family: list(texts) for family, texts in split.items()}
@@ -387,36 +323,7 @@ def _port(value: int) -> int:
 
 
 def _text(value: object) -> str:
-    """``ipaddress`` takes numbers and bytes for addresses too."""
-    if type(value) is not str:
+    """``ipaddress`` takes numbers and bytes for addresses too, and nearly any text after a ``%``."""
+    if type(value) is not str or "%" in value:
         raise ValueError(f"not an address: {value!r}")
     return value
-
-
-def _render(counters: Iterable[str], sets: Iterable[_Set], chains: Iterable[_Chain]) -> str:
-    blocks = [
-        *(f"\tcounter {name} {{\n\t}}\n" for name in counters),
-        *(_render_set(each) for each in sets),
-        *(_render_chain(each) for each in chains),
-    ]
-    return f"table {TABLE} {{\n{''.join(blocks)}}}\n"
-
-
-def _render_set(each: _Set) -> str:
-    lines = [f"type {each.key}", f"flags {each.flags}"]
-    if each.size:
-        lines.append(f"size {each.size}")
-    if each.lifetime:
-        lines.append(f"timeout {each.lifetime}s")
-    if each.elements:
-        lines.append(f"elements = {{ {', '.join(each.elements)} }}")
-    return _block("set", each.name, lines)
-
-
-def _render_chain(each: _Chain) -> str:
-    return _block("chain", each.name, ([each.base] if each.base else []) + list(each.rules))
-
-
-def _block(word: str, name: str, lines: Iterable[str]) -> str:
-    inner = "".join(f"\t\t{line}\n" for line in lines)
-    return f"\t{word} {name} {{\n{inner}\t}}\n"

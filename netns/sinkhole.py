@@ -50,12 +50,10 @@ class AttemptSeen(Record):
     bytes: int
     """How many came, kept or not; a connection that sent too much was cut there."""
     started: float
-    """On the clock of the sinkhole."""
+    """Seconds since the epoch."""
     sniffed: Sniffed
     name: str | None = None
     """The name whose synthetic address this is."""
-    times: int = 1
-    """How many attempts this stands for."""
 
 
 class Connection:
@@ -68,17 +66,18 @@ class Connection:
         self.target = target
         self.data = bytearray()
         self.total = 0
-        self.started = self.heard = now
+        self.started = time.time()
+        self.heard = now
         self.ending = False
 
 
 class Sinkhole:
     """Owns the four sockets (bound, the streams listening; None where a family is missing) and all clients.
 
-    ``name_of`` gives the name that a synthetic address stands for. ``udp_destination`` is asked with (family,
+    ``name_of`` gives the name that a synthetic address stands for. ``udp_destination`` is asked with (4 or 6,
     source port) where the datagram itself does not tell: it does under tproxy, not after a redirect. ``record``
-    gets each ``AttemptSeen``. ``per_attempt`` and ``per_run`` bound the bytes that are kept. ``clock`` gives
-    seconds; ``tick`` must be told the same time.
+    gets each ``AttemptSeen``. ``per_attempt`` and ``per_run`` bound the bytes that are kept. ``clock`` gives the
+    seconds that ``tick`` and ``timeout`` are told too.
     """
 
     def __init__(
@@ -247,10 +246,11 @@ class Sinkhole:
                 return False
             except OSError:  # an error that an earlier datagram left behind
                 continue
-            own = plain_address(*sock.getsockname()[:2])
-            target = told_destination(told, own[1]) or self._udp_destination(sock.family, peer[1]) or ("", 0)
+            target = told_destination(told, sock.getsockname()[1])
+            if target is None:
+                target = self._udp_destination(4 if sock.family == socket.AF_INET else 6, peer[1]) or ("", 0)
             data = bytes(self._buffer[: min(count, self._per_attempt)])
-            self._note("udp", target, data, count, self._clock())
+            self._note("udp", target, data, count, time.time())
         return True
 
     # --- both ---

@@ -118,12 +118,15 @@ def _hello(data: bytes) -> tuple[bytes, int] | None:
 
 
 def _hello_is_short(data: bytes) -> bool:
-    if len(data) > 1 and data[1] != 3:
+    length = int.from_bytes(data[3:5], "big")
+    if data[1:2] not in (b"", b"\3") or (len(data) >= 5 and not 0 < length <= LONGEST_RECORD):
         return False
     if len(data) < 6:
         return True
     found = _hello(data)
-    return len(found[0]) < found[1] if found else data[5] == CLIENT_HELLO and len(data) < 5 + 5 + 4
+    if found is not None:
+        return len(found[0]) < found[1]
+    return data[5] == CLIENT_HELLO and len(data) < 4 * 6  # its length stands in up to four records
 
 
 def _extensions(body: bytes) -> Iterator[tuple[int, bytes]]:
@@ -253,7 +256,7 @@ def _quoted(text: str) -> str:
 
 
 def _is_beginning(data: bytes, whole: bytes) -> bool:
-    return whole.startswith(data)
+    return len(data) < len(whole) and whole.startswith(data)
 
 
 def _spelt(letter: str) -> str:

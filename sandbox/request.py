@@ -116,6 +116,8 @@ def directory(cwd: str | os.PathLike[str] | None) -> str:
             ) from None
     else:
         given = check_text(cwd, "the directory")
+        if not given:
+            raise RequestError("could not use the directory '': its name is empty")
     path = os.path.realpath(given)
     try:
         status = os.stat(path)

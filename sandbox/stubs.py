@@ -70,10 +70,18 @@ def make_and_lock(parent: int, name: bytes) -> int | None:
         os.close(fd)
         os.sched_yield()
         return None
-    if os.fstat(fd).st_nlink == 0:
+    if not is_at(fd, parent, name):
         os.close(fd)
         return None
     return fd
+
+
+def is_at(fd: int, parent: int, name: bytes) -> bool:
+    """Whether an open directory still is what the name leads to."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=parent, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def clear(paths: Iterable[bytes]) -> None:
@@ -91,7 +99,8 @@ def release(stub: Stub) -> None:
         # Two runs that end together must not each wait for the other: let go first, then try alone.
         fcntl.flock(stub.fd, fcntl.LOCK_UN)
         fcntl.flock(stub.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_stand_in(os.fstat(stub.fd).st_mode):
+        # Another run may have removed ours meanwhile, and one more made its own: that one is not locked by us.
+        if is_stand_in(os.fstat(stub.fd).st_mode) and is_at(stub.fd, stub.parent, stub.name):
             os.rmdir(stub.name, dir_fd=stub.parent)
     except OSError:
         pass  # held by another run, or no longer empty: then it is somebody's

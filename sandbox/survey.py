@@ -261,21 +261,29 @@ def identify(policy: Resolved, workspace: str) -> Identity:
 def root_only_grants(policy: Resolved, workspace: str) -> str:
     """The first granted path that the unprivileged uid can't read, or write where it must; empty if none."""
     home = home_directory()
+    grants = roots_of(policy, workspace, home)
     writes: Iterable[str] = (*policy.write, *((workspace,) if policy.workspace == "read-write" else ()))
     for path in writes:
-        real = os.path.realpath(absolute(path, workspace, home))
-        if not (others_can(real, 0o7) and can_be_placed(real, home)):
+        real = real_path(absolute(path, workspace, home))
+        if not (others_can(real, 0o7) and can_be_placed(real, home, grants)):
             return path
-    if policy.workspace == "read-only" and not (others_can(workspace, 0o5) and can_be_placed(workspace, home)):
+    if policy.workspace == "read-only" and not (others_can(workspace, 0o5) and can_be_placed(workspace, home, grants)):
         return workspace
     return ""
 
 
-def can_be_placed(path: str, home: str) -> bool:
-    """Whether bwrap, as the unprivileged uid, can come to the mount point: the box's own directories are open to it."""
-    own = ("/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", "/media", home)  # noqa: S108
+def can_be_placed(path: str, home: str, grants: Iterable[str]) -> bool:
+    """Whether bwrap, as the unprivileged uid, can come to the mount point.
+
+    It makes the directories above it itself, and can pass them, unless they are the host's: below ``/`` or
+    inside of another grant.
+    """
+    own = ("/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", "/media", "/dev/shm", home)  # noqa: S108
+    top = max((top for top in (*own, *grants) if top != path and below(path, top)), key=len, default="/")
+    if top in own:
+        return True
     parent = os.path.dirname(path)
-    while parent not in ("/", *own):
+    while parent not in ("/", top):
         if not others_can(parent, 0o1):
             return False
         parent = os.path.dirname(parent)

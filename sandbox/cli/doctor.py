@@ -27,9 +27,10 @@ def main(argv: Sequence[str]) -> int:
     if parsed.values["help"]:
         sys.stdout.write(render_help("stockade doctor [OPTIONS]", SUMMARY, OPTIONS, ""))
         return exits.OK
+    as_json = shared.as_document(parsed.values)
     host = probe()
     possible = all(host.has(name) for name in REQUIRED)
-    if parsed.values["json"] is not None:
+    if as_json:
         sys.stdout.write(render({**host.to_json(), "confinement": verdict_word(host, possible)}))
     else:
         show(host, possible)

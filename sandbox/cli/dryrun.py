@@ -10,7 +10,6 @@ from stockade.sandbox.cli.document import render
 from stockade.sandbox.cli.style import colour_on, escape, paint, table
 from stockade.sandbox.conduct import judge
 from stockade.sandbox.confinement import prepare
-from stockade.sandbox.result import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +17,15 @@ if TYPE_CHECKING:
     from stockade.sandbox.order import Order
 
 
+SCHEMA = "stockade.plan/1"
+
+
 def show(order: Order, *, as_json: bool) -> int:
     settled, _host = judge(order)
+    if settled is None and as_json:
+        direct = {"argv": order.request.argv, "cwd": order.request.cwd, "confined": False}
+        sys.stdout.write(render({"schema": SCHEMA, **direct}))
+        return exits.OK
     if settled is None:
         sys.stdout.write("The command would run directly, unconfined: it is trusted, or the mode is off.\n")
         return exits.OK
@@ -34,8 +40,7 @@ def show(order: Order, *, as_json: bool) -> int:
 
 
 def document(start: Confinement, line: str) -> dict[str, object]:
-    fields = {name: plain(value) for name, value in start.plan.as_dict().items()}
-    return {"schema": "stockade.plan/1", "bwrap": start.bwrap.path, **fields, "replay": line}
+    return {"schema": SCHEMA, "confined": True, "bwrap": start.bwrap.path, **start.plan.as_dict(), "replay": line}
 
 
 def text(start: Confinement, line: str, level: str) -> str:

@@ -33,9 +33,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(render_help(USAGE, SUMMARY, OPTIONS, ""))
         return exits.OK if parsed.values["help"] else exits.FAILED
     verb, *names = parsed.rest
-    as_json = parsed.values["json"] is not None
-    if parsed.values["json"] not in (None, True):
-        raise UsageError("could not use --json=FILE here: the document goes to stdout", remedy="Write --json.")
+    as_json = shared.as_document(parsed.values)
     if verb == "list" and not names:
         return list_presets(as_json=as_json)
     if verb == "show" and len(names) == 1:

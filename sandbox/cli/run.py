@@ -53,10 +53,10 @@ def main(argv: Sequence[str]) -> int:
     if values["dry_run"]:
         from stockade.sandbox.cli import dryrun
 
-        return dryrun.show(order_of(values, parsed.rest), as_json=values["json"] is not None)
+        return dryrun.show(order_of(values, parsed.rest), as_json=shared.as_document(values))
     # First of all: it gets ready on another processor while this one still imports and plans.
     fork_keeper_if_ours()
-    return perform(order_of(values, parsed.rest), values)
+    return perform(values, parsed.rest)
 
 
 def order_of(values: dict[str, Any], command: Sequence[str]) -> Order:
@@ -73,16 +73,16 @@ def order_of(values: dict[str, Any], command: Sequence[str]) -> Order:
     )
 
 
-def perform(order: Order, values: dict[str, Any]) -> int:
+def perform(values: dict[str, Any], command: Sequence[str]) -> int:
     target = values["json"]
     if target is None:
-        return closing(supervised(order, capture=False), verbose=values["verbose"])
+        return closing(supervised(order_of(values, command), capture=False), verbose=values["verbose"])
     from stockade.sandbox.cli import document
 
     if target is True:
-        return document.run_and_print(order, lambda: supervised(order, capture=True))
-    with document.reserve(target, order.request.cwd) as file:
-        result = document.run_and_write(order, lambda: supervised(order, capture=False), file)
+        return document.run_and_print(command, lambda: supervised(order_of(values, command), capture=True))
+    order = order_of(values, command)
+    result = document.run_and_write(order, target, lambda: supervised(order, capture=False))
     return closing(result, verbose=values["verbose"])
 
 

@@ -46,10 +46,8 @@ def policy_layer(values: dict[str, Any]) -> dict[str, object]:
     layer: dict[str, object] = {
         key: list(values[name]) if isinstance(values[name], tuple) else values[name]
         for name, key in _KEYS.items()
-        if values.get(name)
+        if values.get(name) not in (None, ())
     }
-    if values["timeout"] == "":
-        layer["limits.timeout"] = ""
     kinds = [name for name in ("allow", "record_egress", "open_egress") if values[name]]
     if len(kinds) > 1:
         flags = " and ".join("--" + name.replace("_", "-") for name in kinds)
@@ -60,6 +58,13 @@ def policy_layer(values: dict[str, Any]) -> dict[str, object]:
         if values[name]:
             layer["network.egress"] = egress
     return layer
+
+
+def as_document(values: dict[str, Any]) -> bool:
+    """Whether ``--json`` was given, in a command whose document can only go to stdout."""
+    if values["json"] not in (None, True):
+        raise UsageError("could not use --json=FILE here: the document goes to stdout", remedy="Write --json.")
+    return values["json"] is True
 
 
 def variables(given: tuple[str, ...]) -> dict[str, str]:

@@ -134,7 +134,7 @@ def test_one_that_vanishes_between_making_and_locking_is_made_again(tmp_path, mo
     undone = []
 
     def flock(fd, how):
-        if how == fcntl.LOCK_SH and len(undone) < 3:
+        if how & fcntl.LOCK_SH and len(undone) < 3:
             undone.append(os.rmdir(name(tmp_path)))
         real(fd, how)
 
@@ -143,6 +143,26 @@ def test_one_that_vanishes_between_making_and_locking_is_made_again(tmp_path, mo
     assert len(undone) == 3
     assert name(tmp_path).stat().st_ino == os.fstat(held.fd).st_ino
     stubs.release(held)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_late_release_leaves_alone_what_another_run_made_meanwhile(tmp_path, monkeypatch):
+    """Removing it would take the mount off that name in the other run's box."""
+    first, second = hold(name(tmp_path)), hold(name(tmp_path))
+    real = fcntl.flock
+    third = []
+
+    def flock(fd, how):
+        real(fd, how)
+        if how == fcntl.LOCK_UN and fd == first.fd and not third:
+            third.append(None)
+            stubs.release(second)
+            third.append(hold(name(tmp_path)))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    stubs.release(first)
+    assert name(tmp_path).stat().st_ino == os.fstat(third[1].fd).st_ino
+    stubs.release(third[1])
     assert os.listdir(tmp_path) == []
 
 

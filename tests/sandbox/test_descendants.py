@@ -1,0 +1,63 @@
+"""Who is below a process, by the kernel's lists of children or, where there are none, by psutil."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from stockade.sandbox import supervise
+from stockade.sandbox.supervise import children, descendants, psutil_descendants
+
+TREE = "sleep 300 & echo $!; sh -c 'sleep 300 & echo $!; wait' & echo $!; wait"
+
+
+@pytest.fixture
+def tree():
+    """A shell with two children, one of which has a child too. Their pids come by a pipe, after they started."""
+    process = subprocess.Popen(["/bin/sh", "-c", TREE], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    below = sorted(int(process.stdout.readline()) for _ in range(3))
+    yield process.pid, below
+    os.killpg(process.pid, 9)
+    process.wait()
+    process.stdout.close()
+
+
+def test_everything_below_is_found(tree):
+    top, below = tree
+    assert sorted(descendants(top)) == below
+    assert set(children(top)) < set(below)
+    assert len(children(top)) == 2
+
+
+def test_psutil_finds_the_same(tree):
+    top, below = tree
+    assert sorted(psutil_descendants(top)) == below
+
+
+def test_a_kernel_without_lists_of_children_is_asked_by_psutil(tree, monkeypatch):
+    top, below = tree
+    exists = os.path.exists
+    monkeypatch.setattr(supervise.os.path, "exists", lambda path: "children" not in path and exists(path))
+    assert sorted(descendants(top)) == below
+
+
+def test_the_process_itself_and_those_beside_it_are_not_among_them(tree):
+    top, _below = tree
+    assert top not in descendants(top)
+    assert os.getpid() not in descendants(top)
+    assert top in descendants(os.getpid())
+
+
+def test_a_process_that_is_gone_has_none():
+    process = subprocess.Popen(["/bin/true"])
+    process.wait()
+    assert descendants(process.pid) == []
+    assert psutil_descendants(process.pid) == []
+
+
+def test_a_process_without_children_has_none(tree):
+    _top, below = tree
+    leaf = next(pid for pid in below if not children(pid))
+    assert descendants(leaf) == []
