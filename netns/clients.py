@@ -54,7 +54,7 @@ class Stream:
         """The whole queries that have come in."""
         self._now = now
         try:
-            data = self.connection.recv(65536)
+            data = self.connection.recv(LARGEST_QUERY + 2)
         except BlockingIOError:
             return []
         except OSError:

@@ -14,9 +14,7 @@ TUN = "/dev/net/tun"
 TOOLS = {
     "slirp4netns": ("slirp4netns", "connects a leased network to the outside"),
     "nftables": ("nft", "enforces the allowlist on packets"),
-    "nsenter": ("nsenter", "enters a leased network"),
 }
-PACKAGES = {"nsenter": "util-linux"}
 
 
 def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ...]:
@@ -25,11 +23,8 @@ def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ..
     for name, (program, use) in TOOLS.items():
         path = find(program)
         if path is None:
-            package = PACKAGES.get(name, name)
             found.append(
-                Capability(
-                    name, "missing", f"{program} is not installed: it {use}", f"Install the package {package}."
-                )
+                Capability(name, "missing", f"{program} is not installed: it {use}", f"Install the package {name}.")
             )
         else:
             found.append(Capability(name, "ok", path))

@@ -111,11 +111,18 @@ def obey(control: socket.socket, nft: Nft) -> None:
     """Run nft commands until nobody asks any more."""
     while request := control.recv(ANSWER):
         try:
-            text = request.decode()
-            answer = {"ok": nft.query(text[1:])} if text.startswith("?") else {"ok": nft.run(text)}
+            answer: dict[str, Any] = {"ok": carry_out(nft, request.decode())}
         except Exception as error:
             answer = {"error": f"{error}"}
         say(control, answer)
+
+
+def carry_out(nft: Nft, text: str) -> dict[str, Any]:
+    """Commands, or a query, which begins with ``?``."""
+    if text.startswith("?"):
+        return nft.query(text[1:])
+    nft.run(text)
+    return {}
 
 
 def say(control: socket.socket, message: dict[str, Any], fds: list[int] | None = None) -> None:

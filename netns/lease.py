@@ -144,8 +144,14 @@ class Lease:
         answer, _fds = self._hear("holder", time.monotonic() + READY_SECONDS)
         if "error" in answer:
             raise failed("nft", answer["error"])
-        found: dict[str, Any] = answer["ok"] or {}
+        found: dict[str, Any] = answer["ok"]
         return found
+
+    @property
+    def broken(self) -> str:
+        """Which part failed in this process during the run; empty when none did."""
+        error = "" if self.service is None else self.service.error
+        return f"the name service ({error})" if error else ""
 
     def watched(self) -> dict[int, str]:
         """Event descriptors to watch during the run, and the part that each stands for."""

@@ -40,9 +40,9 @@ WANTED = ("proc", "no-new-userns", "bind-fd")
 
 EGRESS = {
     "none": (),
-    "record": ("leased-network", "nftables", "nsenter"),
-    "allow": ("leased-network", "nftables", "nsenter", "slirp4netns", "tun"),
-    "open": ("leased-network", "nftables", "nsenter", "slirp4netns", "tun"),
+    "record": ("nftables",),
+    "allow": ("leased-network", "nftables", "slirp4netns", "tun"),
+    "open": ("leased-network", "nftables", "slirp4netns", "tun"),
 }
 """What each network kind requires on top."""
 

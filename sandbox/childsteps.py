@@ -23,7 +23,7 @@ else:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-PR_SET_SECUREBITS, NOROOT_AND_LOCKED = 28, 0x3
+PR_CAPBSET_DROP, CAP_SETFCAP = 24, 31
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
@@ -221,16 +221,24 @@ def take_terminal(job: dict[str, Any], fds: list[int]) -> None:
 
 
 def join_lease(job: dict[str, Any], fds: list[int]) -> None:
-    """Enter the namespaces of a lease. The uid in force owns them, and has no capability there after exec."""
+    """Enter the namespaces of a lease. The uid in force owns them, and has no power over them after exec."""
     if job["lease"] is None:
         return
     for number, kind in zip(job["lease"], (CLONE_NEWUSER, CLONE_NEWNET), strict=True):
         call(libc.setns(number, kind), "setns")
         os.close(number)
-    # The uid is 0 in there: without this, executing bwrap would give it power over the lease's rules.
-    call(libc.prctl(PR_SET_SECUREBITS, NOROOT_AND_LOCKED, 0, 0, 0), "prctl")
+    # The uid is 0 in there: without this, executing bwrap would give it power over the lease's rules. One stays,
+    # without which a namespace below can't map that uid (user_namespaces(7)).
+    for capability in range(last_capability() + 1):
+        if capability != CAP_SETFCAP:
+            call(libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl")
     # Entering the user namespace changed the capabilities, which cleared the death signal.
     call(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def last_capability() -> int:
+    with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
+        return int(file.read())
 
 
 def execute(job: dict[str, Any]) -> None:

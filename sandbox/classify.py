@@ -76,6 +76,8 @@ def keeper_lost(case: Case) -> Outcome | None:
 
 def lease_lost(case: Case) -> Outcome | None:
     """Whatever the program did after its network went away says nothing about the program."""
+    if case.evidence.lease_failure:
+        return failed(case.evidence.lease_failure, "lease_lost")
     part = case.evidence.lease_lost
     if not part:
         return None

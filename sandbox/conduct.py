@@ -10,12 +10,13 @@ from stockade.policies.capability import needs, settle
 from stockade.policies.decide import decide, warn_if_off
 from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox.confinement import Confinement, prepare
-from stockade.sandbox.engine import Io, execute
+from stockade.sandbox.engine import Finished, Io, execute
 from stockade.sandbox.program import diagnose
+from stockade.sandbox.supervise import Evidence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from stockade.netns.lease import Lease
+    from stockade.netns.lease import Lease, Report
     from stockade.policies.capability import Settlement
     from stockade.sandbox.host import Host
     from stockade.sandbox.launch import Launch
@@ -117,9 +118,7 @@ def boxed(
     if io.terminal and diagnosis.code == 0:  # else setsid would be what was executed
         start = with_terminal(start)
     before = manifest(start)
-    if lease is not None:
-        lease.wait_ready()
-    finished = execute(
+    finished = in_lease(lease) or execute(
         lambda launch: start.job(launch, lease),
         io,
         confined=True,
@@ -129,17 +128,47 @@ def boxed(
         meanwhile=load_verdict,
         lease=lease,
     )
+    finished, report, more = closed_lease(lease, finished)
     from stockade.sandbox.verdict import verdict
 
-    report = lease.finish() if lease is not None and not finished.evidence.lease_lost else None
+    notes = (*plan.notes, *more)
     result = verdict(
-        order, finished, diagnosis, settled=settled, notes=plan.notes, before=before, start=start, report=report
+        order, finished, diagnosis, settled=settled, notes=notes, before=before, start=start, report=report
     )
     if result.outcome == "runner_failed":
         from stockade.sandbox import probe
 
         probe.forget()
     return result
+
+
+def in_lease(lease: Lease | None) -> Finished | None:
+    """None when the lease is ready, or none is needed; else the end of a run that never began."""
+    if lease is None:
+        return None
+    from stockade.netns.errors import LeaseFailed
+
+    try:
+        lease.wait_ready()
+    except LeaseFailed as error:
+        return Finished(Evidence(lease_failure=error.message), None, None, 0.0)
+    return None
+
+
+def closed_lease(lease: Lease | None, finished: Finished) -> tuple[Finished, Report | None, tuple[str, ...]]:
+    """What the lease tells at its end. One that broke during the run outranks what the program made of it."""
+    if lease is None or finished.evidence.lease_failure or finished.evidence.lease_lost:
+        return finished, None, ()
+    from stockade.netns.errors import LeaseFailed
+
+    try:
+        report = lease.finish()
+    except LeaseFailed as error:
+        return finished, None, (f"what was contacted is not known: {error.message}",)
+    if lease.broken:
+        evidence = finished.evidence.replace(lease_lost=lease.broken)
+        return finished.replace(evidence=evidence), report, ()
+    return finished, report, ()
 
 
 def load_verdict() -> None:

@@ -58,12 +58,21 @@ MOST_LINE = 200
 
 
 def find_denials(
-    outcome: Outcome, *, egress: str, streams: Sequence[bytes], quote: Callable[[str], str]
+    outcome: Outcome,
+    *,
+    egress: str,
+    streams: Sequence[bytes],
+    quote: Callable[[str], str],
+    refused: Sequence[tuple[str, str, str]] = (),
 ) -> tuple[Denial, ...]:
-    """Denials of a confined run. ``streams`` are the captured outputs, ``quote`` makes control bytes visible."""
+    """Denials of a confined run. ``streams`` are the captured outputs, ``quote`` makes control bytes visible.
+
+    ``refused`` is what a leased network refused: subject, detail and hint, by its own counters.
+    """
     if not outcome.started:
         return ()
-    found = [*limit_signal(outcome)]
+    found = [Denial("network", "observed", *each) for each in refused]
+    found += limit_signal(outcome)
     if outcome.exit_code not in (0, None) or outcome.outcome == "timed_out":
         found += read_signs(streams, egress, quote)
     return tuple(found)

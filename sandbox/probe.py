@@ -47,7 +47,7 @@ def recalled() -> Host | None:
 def probe() -> Host:
     """Try everything now, and remember nothing but success. For ``stockade doctor``."""
     forget()
-    return with_network(basic_probe())
+    return with_network(basic_probe(), tried=True)
 
 
 def forget() -> None:
@@ -61,18 +61,20 @@ def able(host: Host) -> bool:
     return all(host.has(name) for name in BASIC)
 
 
-def with_network(host: Host) -> Host:
+def with_network(host: Host, *, tried: bool = False) -> Host:
+    """Add what leased networks need. ``tried``: by leasing one and reaching through it, for ``probe``."""
     from stockade.netns import features
 
-    leased = Capability(
-        "leased-network",
-        "missing",
-        "this version of stockade has no leased networks: network.egress can only be none",
-        "Run without --allow and --record-egress.",
-    )
-    return host.replace(
-        capabilities=(*host.capabilities, *features.tool_capabilities(binaries.find_helper), leased)
-    )
+    tools = features.tool_capabilities(binaries.find_helper)
+    if tried and able(host) and all(tool.state == "ok" for tool in tools):
+        from stockade.sandbox import leasetrial
+
+        leased = leasetrial.try_lease()
+    else:
+        missing = ", ".join(tool.name for tool in tools if tool.state != "ok")
+        state, detail = ("missing", f"it needs {missing}") if missing else ("ok", "its tools are there")
+        leased = Capability("leased-network", state, detail)
+    return host.replace(capabilities=(*host.capabilities, *tools, leased))
 
 
 def basic_probe() -> Host:

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from stockade.netns.egress import EgressAttempt, EgressDropped
     from stockade.policies.resolved import Resolved
     from stockade.sandbox.denials import Denial
     from stockade.sandbox.writes import WrittenFile
@@ -23,28 +24,6 @@ class Usage(Record):
     cpu_seconds: float
     peak_rss: int
     processes: int
-
-
-class EgressAttempt(Record):
-    """One destination that was contacted, or tried. Filled by network kinds that record."""
-
-    host: str
-    address: str
-    port: int
-    protocol: str
-    allowed: bool
-    packets: int
-    bytes: int
-    via: str
-    first_seen: float
-    data: str = ""
-
-
-class EgressDropped(Record):
-    """Packets that were refused, over all destinations."""
-
-    packets: int
-    bytes: int
 
 
 class RunResult(Record):

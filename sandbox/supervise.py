@@ -53,6 +53,8 @@ class Evidence(Record):
     failed_errno: int = 0
     failed_detail: str = ""
     keeper_lost: bool = False
+    lease_failure: str = ""
+    """Why there was no leased network to run in."""
     lease_lost: str = ""
     """The part of the leased network that ended during the run."""
     gate_failure: str = ""

@@ -267,7 +267,9 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
         real = real_path(absolute(path, workspace, home))
         if not (others_can(real, 0o7) and can_be_placed(real, home, grants)):
             return path
-    if policy.workspace == "read-only" and not (others_can(workspace, 0o5) and can_be_placed(workspace, home, grants)):
+    if policy.workspace == "read-only" and not (
+        others_can(workspace, 0o5) and can_be_placed(workspace, home, grants)
+    ):
         return workspace
     return ""
 

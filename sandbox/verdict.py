@@ -46,7 +46,11 @@ def verdict(
         timeout=order.policy.timeout,
     )
     outcome = classify(case)
-    denials = find_denials(outcome, egress=order.policy.egress, streams=(err, out), quote=escape) if settled else ()
+    egress = order.policy.egress
+    refused = network_denials(report, egress)
+    denials = (
+        find_denials(outcome, egress=egress, streams=(err, out), quote=escape, refused=refused) if settled else ()
+    )
     files, more = written(before, start)
     return RunResult(
         outcome=outcome.outcome,
@@ -75,6 +79,14 @@ def verdict(
         argv=order.request.argv,
         rule=outcome.rule,
     )
+
+
+def network_denials(report: Report | None, kind: str) -> list[tuple[str, str, str]]:
+    if report is None:
+        return []
+    from stockade.netns.egress import denials
+
+    return denials(report.egress, kind)
 
 
 def written(

@@ -156,10 +156,10 @@ def guards(policy: Resolved, facts: Facts, place: Place, tree: HostTree) -> list
 
 
 def hidden(path: str, place: Place, tree: HostTree) -> list[Mount]:
-    """The mask of one hidden path: of what it leads to, when it is a symlink; nothing when it dangles."""
+    """The mask of one hidden path: of what it leads to, when it is a symlink; nothing when it dangles or circles."""
     real = tree.real(path)
     node = tree.node(real)
-    if node is None or host_path(place.mounts, real) is None:
+    if node is None or node.kind == "link" or host_path(place.mounts, real) is None:
         return []
     if node.kind == "dir":
         return [cover(real, "hidden by the policy")]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from stockade.netns.egress import EgressAttempt as EgressAttempt
     from stockade.policies.capability import Capability as Capability
     from stockade.policies.errors import PolicyError as PolicyError
     from stockade.policies.errors import RequestError as RequestError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from stockade.sandbox.denials import Denial as Denial
     from stockade.sandbox.host import Host as Host
     from stockade.sandbox.probe import probe as probe
-    from stockade.sandbox.result import EgressAttempt as EgressAttempt
     from stockade.sandbox.result import RunResult as RunResult
     from stockade.sandbox.runner import arun as arun
     from stockade.sandbox.runner import run as run
@@ -44,7 +44,7 @@ _HOME = {
     "Capability": "policies.capability",
     "Host": "sandbox.host",
     "RunResult": "sandbox.result",
-    "EgressAttempt": "sandbox.result",
+    "EgressAttempt": "netns.egress",
     "Denial": "sandbox.denials",
     "Outcome": "sandbox.classify",
     "WrittenFile": "sandbox.writes",

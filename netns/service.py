@@ -1,0 +1,174 @@
+"""The service thread of a lease: answers names and, where everything is recorded, every address.
+
+One thread, one poll loop, on the sockets that the holder handed over. The parts decide; this file only runs
+them. DNS messages cost 60 ms to import, so that happens here, while the program is being started; questions
+that come meanwhile wait in their socket.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from stockade.netns.egress import Ledger
+    from stockade.netns.lease import LeaseSpec
+    from stockade.netns.resolver import Resolver
+    from stockade.netns.sinkhole import Sinkhole
+    from stockade.netns.upstream import Synthetic, Upstream
+    from stockade.policies.hosts import HostRule
+
+LAST_LOOK = 0.05
+"""Seconds for what was sent before the program ended and is still on its way."""
+
+
+class Service:
+    """Owns the handed-over sockets, in the order of ``lease.sockets_of``."""
+
+    def __init__(
+        self,
+        spec: LeaseSpec,
+        sockets: Sequence[socket.socket],
+        command: Callable[[str], dict[str, Any]],
+        upstream: Upstream | None,
+    ) -> None:
+        """``command`` runs nft text in the lease; only the service thread calls it until ``stop`` has returned."""
+        self.spec, self.sockets, self.command, self.upstream = spec, list(sockets), command, upstream
+        self.parts: list[Resolver | Sinkhole] = []
+        self.ledger: Ledger | None = None
+        self.error = ""
+        """Why the thread ended early; empty as long as it did not."""
+        self._wake_read, self._wake = os.pipe()
+        self._stopping = False
+        self._began = time.time()
+        self._thread = threading.Thread(target=self._run, name="stockade-lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> Ledger:
+        """Take what is still in the sockets, end the thread, and return what was seen."""
+        if not self._stopping:
+            self._stopping = True
+            os.write(self._wake, b"s")
+            self._thread.join()
+        if self.ledger is None:
+            from stockade.netns.egress import Ledger
+
+            self.ledger = Ledger(self.spec.kind, self._began)
+        return self.ledger
+
+    def close(self) -> None:
+        """Close every socket, once stopped."""
+        for part in self.parts:
+            part.close()
+        for each in self.sockets:
+            each.close()
+        for fd in (self._wake_read, self._wake):
+            if fd >= 0:
+                os.close(fd)
+        self._wake_read = self._wake = -1
+
+    def _run(self) -> None:
+        try:
+            self._make_parts()
+            while not self._stopping:
+                self._turn(self._patience())
+            self._turn(LAST_LOOK)
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+
+    def _turn(self, seconds: float) -> None:
+        owners = {fd: (events, part) for part in self.parts for fd, events in part.fds() if events}
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        for fd, (events, _part) in owners.items():
+            poll.register(fd, events)
+        for fd, events in poll.poll(seconds * 1000):
+            if fd in owners:
+                owners[fd][1].handle(fd, events)
+
+    def _patience(self) -> float:
+        """Seconds until a part has something to do by itself; lets those do it that have it to do now."""
+        from stockade.netns.resolver import Resolver
+
+        waits = [60.0]
+        for part in self.parts:
+            if isinstance(part, Resolver):
+                waits.append(part.tick())
+            else:
+                now = time.monotonic()
+                part.tick(now)
+                waits.append(part.timeout(now) or 60.0)
+        return max(0.0, min(waits))
+
+    def _make_parts(self) -> None:
+        from stockade.netns.egress import Ledger
+        from stockade.netns.upstream import HostResolver, Synthetic
+
+        self.ledger = Ledger(self.spec.kind, self._began)
+        synthetic = Synthetic()
+        udp, tcp, *rest = self.sockets
+        self.parts.append(self._resolver(udp, tcp, synthetic, self.upstream or HostResolver()))
+        if self.spec.kind == "record":
+            udp6, tcp6, *sinks = rest
+            self.parts.append(self._resolver(udp6, tcp6, synthetic, self.upstream or HostResolver()))
+            self.parts.append(self._sinkhole(sinks, synthetic))
+        from stockade.netns import names
+
+        names.load()
+
+    def _resolver(
+        self, udp: socket.socket, tcp: socket.socket, synthetic: Synthetic, upstream: Upstream
+    ) -> Resolver:
+        from stockade.netns.resolver import Resolver
+
+        assert self.ledger is not None
+        return Resolver(
+            udp,
+            tcp,
+            rules=self.spec.rules,
+            kind=self.spec.kind,
+            admit=self._admit,
+            upstream=upstream,
+            record=self.ledger.add_name,
+            private=self.spec.private,
+            synthetic=synthetic,
+        )
+
+    def _sinkhole(self, sinks: Sequence[socket.socket], synthetic: Synthetic) -> Sinkhole:
+        from stockade.netns.sinkhole import Sinkhole
+
+        assert self.ledger is not None
+        tcp4, tcp6, udp4, udp6 = sinks
+        return Sinkhole(
+            tcp4,
+            tcp6,
+            udp4,
+            udp6,
+            name_of=synthetic.name_of,
+            udp_destination=self._udp_destination,
+            record=self.ledger.add_seen,
+        )
+
+    def _admit(self, rules: Sequence[HostRule], addresses: Sequence[str], seconds: int) -> None:
+        from stockade.netns.ruleset import admit_text
+
+        text = admit_text(rules, addresses, seconds)
+        if text:
+            self.command(text)
+
+    def _udp_destination(self, family: int, port: int) -> tuple[str, int] | None:
+        """Where a redirected datagram wanted to go, from the rules' own record of its source port."""
+        from stockade.netns.counters import parse_sets
+
+        latest_first = parse_sets(self.command("?list table inet stockade")).udp
+        wanted = ((address, to) for of, source, address, to in latest_first if (of, source) == (family, port))
+        return next(wanted, None)
