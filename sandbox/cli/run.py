@@ -116,7 +116,14 @@ def is_terminal(fd: int) -> bool:
 
 def closing(result: RunResult, *, verbose: bool) -> int:
     """What is worth saying after the program's own output: nothing, when it simply ended."""
-    if verbose or result.outcome not in ("exited", "stopped") or result.denials or result.notes or result.degraded:
+    if (
+        verbose
+        or result.policy.egress == "record"
+        or result.outcome not in ("exited", "stopped")
+        or result.denials
+        or result.notes
+        or result.degraded
+    ):
         from stockade.sandbox.cli import verdict
 
         verdict.show(result, verbose=verbose)

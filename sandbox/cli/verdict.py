@@ -35,6 +35,10 @@ def lines(result: RunResult, *, on: bool, verbose: bool) -> Iterator[str]:
         yield f"  {paint('degraded', 'yellow', on)}: {escape(text)}"
     for text in result.notes:
         yield f"  note: {escape(text)}"
+    if result.policy.egress == "record" or (verbose and result.egress):
+        from stockade.sandbox.cli import egresstable
+
+        yield from egresstable.lines(result.egress, on)
     if verbose:
         yield from details(result)
 

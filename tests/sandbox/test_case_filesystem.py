@@ -404,7 +404,9 @@ def test_names_that_are_not_text_survive(place):
     with open(odd + b"/plain", "wb") as file:
         file.write(b"plain")
     os.chmod(odd, 0o777)
-    result = stockade.run("cat */plain; cat */.env; for d in *; do touch "$d/new"; done", cwd=place, policy=policy())
+    result = stockade.run(
+        'cat */plain; cat */.env; for d in *; do touch "$d/new"; done', cwd=place, policy=policy()
+    )
     assert result.stdout == b"plain"
     assert os.path.exists(odd + b"/new")
     inside = stockade.run("cat .env plain; pwd", cwd=os.fsdecode(odd), policy=policy())
