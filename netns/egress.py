@@ -33,6 +33,8 @@ LED_NOWHERE = ("empty", "absent", "failed")
 UNLISTED = "(further destinations)"
 """Host of an entry that says that the list is not complete; its packets are the attempts that found no room, or 0
 when nobody knows how many they are."""
+UNKNOWN = "(unknown destination)"
+"""Host of what was recorded without the kernel telling where it was meant to go."""
 MOST_DESTINATIONS = 10_000
 MOST_NAMES = 10_000
 MOST_HOSTS = 8
@@ -121,7 +123,7 @@ class Destination:
 
     def _keep(self, text: str) -> None:
         """Different texts, as far as there is room."""
-        text = text[: MOST_TEXT - self.size]
+        text = text[: max(0, MOST_TEXT - self.size)]
         if text and text not in self.texts:
             self.texts[text] = None
             self.size += len(text) + 1
@@ -343,7 +345,7 @@ def unlisted(allowed: bool, count: int) -> EgressAttempt:
 def naming(names: Iterable[str], address: str) -> tuple[str, tuple[str, ...]]:
     """The host to show for an address, and all of its names if they are more than one."""
     different = tuple(dict.fromkeys(names))
-    return different[0] if different else address, different if len(different) > 1 else ()
+    return different[0] if different else address or UNKNOWN, different if len(different) > 1 else ()
 
 
 def plain_name(name: str) -> str:

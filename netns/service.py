@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 LAST_LOOK = 0.05
 """Seconds for what was sent before the program ended and is still on its way."""
 
+FLOWS_SECONDS = 0.02
+"""Between two readings of where datagrams wanted to go: a flood must not keep the thread busy with lists."""
+
 
 class Service:
     """Owns the handed-over sockets, in the order of ``lease.sockets_of``."""
@@ -47,6 +50,8 @@ class Service:
         """Why the thread ended early; empty as long as it did not."""
         self._wake_read, self._wake = os.pipe()
         self._stopping = False
+        self._flows: dict[tuple[int, int], tuple[str, int]] = {}
+        self._flows_again = 0.0
         self._began = time.time()
         self._thread = threading.Thread(target=self._run, name="stockade-lease", daemon=True)
 
@@ -82,6 +87,9 @@ class Service:
             while not self._stopping:
                 self._turn(self._patience())
             self._turn(LAST_LOOK)
+            # Here, so that clients that are still open get into the record.
+            for part in self.parts:
+                part.close()
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
 
@@ -106,7 +114,7 @@ class Service:
             else:
                 now = time.monotonic()
                 part.tick(now)
-                waits.append(part.timeout(now) or 60.0)
+                waits.append(60.0 if (left := part.timeout(now)) is None else left)
         return max(0.0, min(waits))
 
     def _make_parts(self) -> None:
@@ -169,6 +177,8 @@ class Service:
         """Where a redirected datagram wanted to go, from the rules' own record of its source port."""
         from stockade.netns.counters import parse_sets
 
-        latest_first = parse_sets(self.command("?list table inet stockade")).udp
-        wanted = ((address, to) for of, source, address, to in latest_first if (of, source) == (family, port))
-        return next(wanted, None)
+        if (family, port) not in self._flows and time.monotonic() >= self._flows_again:
+            oldest_first = reversed(parse_sets(self.command("?list table inet stockade")).udp)
+            self._flows = {(of, source): (address, to) for of, source, address, to in oldest_first}
+            self._flows_again = time.monotonic() + FLOWS_SECONDS
+        return self._flows.get((family, port))

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
     from typing import NoReturn
 
-METADATA = ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254")
+METADATA = (
+    "169.254.169.254", "169.254.170.2", "169.254.170.23", "168.63.129.16", "100.100.100.200",
+    "fd00:ec2::254", "fd00:ec2::23",
+)  # fmt: skip
 """Where clouds hand out credentials: refused in every network kind, before any rule."""
 
 WANTED = (

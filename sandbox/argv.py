@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stockade.policies.errors import RequestError
 from stockade.policies.record import Record
 from stockade.sandbox.mounts import BIND, BIND_RO, DATA, DEV, MASK, PROC, SYMLINK, TMPFS, Mount, frozen_last
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 ARGS_FD, STATUS_FD, BLOCK_FD, SYNC_FD, SECCOMP_FD, LEASE_FDS, FIRST_FD = 10, 11, 12, 13, 14, (15, 16), 20
 MAX_FDS = 200
+MAX_WORDS = 8990
+"""bwrap refuses more than 9000 arguments, its own and the program's together."""
 
 
 class Source(Record):
@@ -40,7 +43,10 @@ class Line(Record):
 
 
 def render(plan: Plan, *, supervised: bool, seccomp: bool, by_descriptor: bool, staged: dict[str, str]) -> Line:
-    """``staged`` maps sources to where the keeper put them. ``supervised`` adds gate and status descriptors."""
+    """``staged`` maps sources to where the keeper put them. ``supervised`` adds gate and status descriptors.
+
+    Raises RequestError when the whole is more than bwrap takes.
+    """
     options: list[str] = [*namespaces(plan), "--clearenv"]
     for name, value in plan.env:
         options += ["--setenv", name, value]
@@ -57,7 +63,16 @@ def render(plan: Plan, *, supervised: bool, seccomp: bool, by_descriptor: bool, 
         options += ["--seccomp", str(SECCOMP_FD)]
     if supervised:
         options += ["--json-status-fd", str(STATUS_FD), "--block-fd", str(BLOCK_FD), "--sync-fd", str(SYNC_FD)]
+    check_words(len(options), len(plan.argv))
     return Line(tuple(options), tuple(sources), tuple(places))
+
+
+def check_words(options: int, arguments: int) -> None:
+    if options + arguments > MAX_WORDS:
+        raise RequestError(
+            f"could not run the command: it has {arguments} arguments, bubblewrap takes {MAX_WORDS - options} here",
+            remedy="Pass long lists by stdin or in a file.",
+        )
 
 
 def namespaces(plan: Plan) -> list[str]:

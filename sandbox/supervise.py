@@ -203,7 +203,9 @@ class Supervisor:
         event = receive(self.events)
         if event is None:
             self.found["keeper_lost"] = True
-            self.kill_box()
+            from stockade.sandbox.orphans import end_box
+
+            end_box((pid for pid in (self.records.child_pid, self.first) if pid), self.gate)
             self.over = True
         elif event["kind"] == "started":
             self.first = event["pid"]
@@ -324,15 +326,6 @@ class Supervisor:
                     pass  # it ended meanwhile
         self.order({"kind": "kill"})
 
-    def kill_box(self) -> None:
-        """Without a keeper: pid 1 of the box takes everything with it, and is seen off."""
-        for pid in (self.records.child_pid, self.first):
-            if pid:
-                try:
-                    kill_and_wait(pid)
-                except OSError:
-                    pass  # it ended with the keeper
-
     def order(self, message: dict[str, Any]) -> None:
         try:
             send(self.orders, message)
@@ -367,18 +360,6 @@ class Supervisor:
             if fd >= 0:
                 os.close(fd)
         self.orders = self.events = self.status = self.gate = -1
-
-
-def kill_and_wait(pid: int) -> None:
-    """SIGKILL a process that is not our child, and wait for its end within reason."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        os.kill(pid, signal.SIGKILL)
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.poll(LAST_WAIT * 1000)
-    finally:
-        os.close(pidfd)
 
 
 def namespace(pid: int | None, name: str) -> str:

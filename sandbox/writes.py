@@ -85,7 +85,9 @@ def _absent_from(manifest: Manifest, entries: Entries) -> Iterator[bytes]:
 
 
 def _absolute(root: str | bytes) -> bytes:
-    path = os.path.join(os.getcwdb(), os.fsencode(root))
+    path = os.fsencode(root)
+    if not path.startswith(b"/"):  # else the current directory is not asked for: it may have been deleted
+        path = os.path.join(os.getcwdb(), path)
     return path.rstrip(b"/") or b"/"
 
 

@@ -586,6 +586,21 @@ def test_datagrams_of_both_families(inside):
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("inside", [PROXIED], ids=["tproxy"], indirect=True)
+def test_one_socket_may_send_to_many(inside):
+    """A source port alone would not tell these apart."""
+    code, output = inside.python("""
+with socket.socket(type=socket.SOCK_DGRAM) as client:
+    for number in range(1, 101):
+        client.sendto(b"%d" % number, (f"203.0.113.{number}", number))
+""")
+    assert code == 0, output
+    assert [(event.address, event.port, event.data) for event in inside.events] == [
+        (f"203.0.113.{number}", number, b"%d" % number) for number in range(1, 101)
+    ]
+
+
+@pytest.mark.kernel
 def test_three_hundred_silent_connections_at_once(inside):
     client = inside.start(
         sys.executable,
@@ -628,7 +643,7 @@ def test_nothing_leaves_and_loopback_is_its_own(inside):
             listener.accept()[0].close()
         listener.setblocking(False)
         code, output = inside.python(f"""
-print(os.environ, socket.if_nameindex())
+print(socket.if_nameindex())
 for address in ("127.0.0.1", "10.0.2.2"):
     try:
         socket.create_connection((address, {port})).send(b"x")
@@ -640,7 +655,6 @@ for address in ("127.0.0.1", "10.0.2.2"):
         assert "[(1, 'lo')]" in output
         assert "refused 127.0.0.1" in output
         assert "connected 10.0.2.2" in output
-        assert "stockade_" not in output.lower()
         with pytest.raises(BlockingIOError):
             listener.accept()
     assert told(inside) == [("tcp", "10.0.2.2", port, "tcp")]

@@ -36,7 +36,7 @@ POLICY = Resolved(
 )
 ALWAYS = set(REQUIRED)
 USUAL = {"proc", "no-new-userns", "bind-fd", "seccomp"}
-LEASE = {"leased-network", "nftables", "nsenter"}
+LEASE = {"nftables"}
 
 
 @pytest.mark.parametrize(

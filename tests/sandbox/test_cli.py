@@ -59,7 +59,7 @@ def test_help_of_a_command_names_every_option_within_the_width(place, command, o
 
 def test_help_wins_over_what_stands_before_the_command(place):
     assert good(place.call("run", "--timeout", "5", "--help")).stdout.startswith(b"usage:")
-    assert good(place.call("run", "--", "echo", "--help")).stdout == b"--help\n"
+    assert good(place.call("run", "--", "printf", "%s", "--help")).stdout == b"--help"
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
@@ -165,7 +165,7 @@ def test_streams_that_are_closed_from_the_start_stay_out_of_it(place, numbers):
     assert b"internal error" not in done.stderr
     with open(place.path("ws", "seen")) as file:
         seen = dict(row.split()[-3::2] for row in file if "->" in row)
-    assert set(seen) <= {"0", "1", "2", "3"}
+    assert {"0", "1", "2"} <= set(seen) <= {"0", "1", "2", "3"}
     assert all(seen[str(number)] == "/dev/null" for number in numbers if number != 1)
 
 
@@ -226,7 +226,8 @@ def test_letters_that_stdout_lacks_are_spelt_out(place):
         (["run", "--mode=auto", "--mode=off", "true"], "given twice", "give it once"),
         (["run", "--trusted=yes", "true"], "it takes no value", "write --trusted alone"),
         (["run", "--json=", "true"], "the file name is empty", "write --json alone"),
-        (["run", "-x", "true"], "could not read the option '-x'", "--help lists the options"),
+        (["run", "--frobnicate", "true"], "could not read the option '--frobnicate'", "--help lists the options"),
+        (["run", "-t", "5", "true"], "could not read the option '-t'", "did you mean -"),
         (["run", "--allow", "a.example", "--record-egress", "true"], "could not combine", "Use one of them"),
         (["policy", "frob"], "could not understand `policy frob`", "Usage: stockade policy"),
         (["policy", "show"], "could not understand `policy show`", "Usage: stockade policy"),
@@ -256,7 +257,6 @@ def test_control_characters_of_a_mistake_are_made_visible(place):
 
 def test_words_after_the_command_are_its_own(place):
     assert good(place.call("run", "echo", "--timeout", "--json", "--", "-v")).stdout == b"--timeout --json -- -v\n"
-    assert good(place.call("run", "--", "--", "x")).returncode if False else True
 
 
 # --- environment ------------------------------------------------------------------------------------------
@@ -359,9 +359,14 @@ def test_json_keeps_bytes_that_are_no_text(place):
 
 
 def test_json_of_words_that_are_no_text_can_be_read(place):
-    found = document(place.call("run", "--json", "--env", b"X=\xff", "--write", b"odd-\xff", "--", "true", b"\xff") if False else
-                     place.call("run", "--json", "--", "true", b"\xff"))
-    assert found["argv"] == ["true", r"\xff"]
+    os.mkdir(os.fsencode(place.ws) + b"/odd-\xff")
+    done = place.call("run", "--json", "--env", b"X=\xff", "--write", b"odd-\xff", "--", "true", b"\xff\xc3\xa9")
+    assert document(done)["argv"] == ["true", r"\xffé"]
+    assert document(done)["policy"]["filesystem"]["write"][0].endswith(r"odd-\xff")
+    plan = document(place.call("run", "--json", "--dry-run", "--write", b"odd-\xff", "--", "true", b"\xff"))
+    assert plan["argv"] == ["true", r"\xff"]
+    fields = document(place.call("policy", "explain", "--json", "--write", b"odd-\xff"))["fields"]
+    assert any(each["key"] == "filesystem.write" for each in fields)
 
 
 def test_json_lists_what_was_written(place):
@@ -576,8 +581,9 @@ def test_a_descriptor_of_the_shell_will_do(place):
 def test_dry_run_shows_the_plan_and_runs_nothing(place):
     done = good(place.call("run", *BOX, "--env", "K=v", "--timeout", "5s", "--dry-run", "--", "touch", "marker"))
     out, err = text(done)
-    for part in ("mounts\n", "environment\n", "process\n", "  K=v\n", f"bind      {place.ws}", "the same by hand", " bwrap ", "touch marker"):
-        assert part in out.replace("/usr/bin/bwrap", " bwrap ").replace(f"bind     {place.ws}", f"bind      {place.ws}") or part in out
+    parts = ("mounts\n", "environment\n", "process\n", "  K=v\n", "the same by hand", "/bwrap --unshare-user", " touch marker")
+    assert [part for part in parts if part not in out] == []
+    assert ["bind", place.ws, "the"] in [line.split()[:3] for line in out.splitlines()]
     assert err == ""
     assert os.listdir(place.ws) == []
 
