@@ -61,6 +61,24 @@ def serve(job: dict[str, Any], control_fd: int) -> None:
     obey(control, nft)
 
 
+def preload(site: str | None) -> None:
+    """Have everything in memory that a holder needs: its uid may not be able to read where this is installed.
+
+    What can't be loaded here is told by ``serve``, when it is needed.
+    """
+    import json  # noqa: F401
+
+    from stockade.netns import netlink, nft  # noqa: F401
+
+    if site is not None and site not in sys.path:
+        sys.path.append(site)
+    try:
+        __import__(nft.BINDING)
+        ctypes.CDLL(nft.LIBRARY)
+    except Exception:  # whatever a broken installation may do must not end the keeper
+        import subprocess  # noqa: F401  (the nft program then)
+
+
 def enter_namespaces() -> None:
     """The run's own uid is 0 inside: slirp4netns's sandbox asks for it."""
     uid, gid = os.geteuid(), os.getegid()
@@ -81,12 +99,19 @@ def loopback_up() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP))
 
 
+def is_up(name: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            found = fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sh14x", name.encode(), 0))
+        except OSError:
+            return False
+    return bool(struct.unpack_from("16sh", found)[1] & IFF_UP)
+
+
 def load_rules(job: dict[str, Any]) -> Nft:
-    if job["site"] and job["site"] not in sys.path:
-        sys.path.append(job["site"])
     from stockade.netns.nft import open_nft
 
-    nft = open_nft(job["nft"])
+    nft = open_nft(job["nft"], job["site"])
     nft.run(job["rules"])
     nft.verify(job["kind"])
     return nft
@@ -118,7 +143,9 @@ def obey(control: socket.socket, nft: Nft) -> None:
 
 
 def carry_out(nft: Nft, text: str) -> dict[str, Any]:
-    """Commands, or a query, which begins with ``?``."""
+    """Commands, or a query, which begins with ``?``; ``link`` and a name asks whether that link is up."""
+    if text.startswith("link "):
+        return {"up": is_up(text[5:])}
     if text.startswith("?"):
         return nft.query(text[1:])
     nft.run(text)

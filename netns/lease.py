@@ -2,8 +2,8 @@
 
 Building, in this order; a step that fails ends the lease, and nothing runs:
     1  holder       namespaces, rules (read back), sockets; from here on nothing can leave
-    2  connector    allow, open: slirp4netns attaches a link to the holder; ready by descriptor
-    3  service      a thread that answers names and records attempts, on the holder's sockets
+    2  service      a thread that answers names and records attempts, on the holder's sockets
+    3  connector    allow, open: slirp4netns attaches a link to the holder; ready by descriptor
 The program enters by the holder's two namespace descriptors, below a user namespace of its own.
 
 Tearing down, every step attempted whatever the one before did:
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         events: int
         """Says ``started``, then ``ended``; closed when the keeper is gone."""
 
+        def ended(self) -> bool:
+            """Whether it is gone by now."""
+
         def close(self) -> None:
             """Nobody needs it any more."""
 
@@ -56,6 +59,7 @@ READY_SECONDS = 10.0
 TCP_PORT, UDP_PORT = 65010, 65011
 """Where a recording lease's traffic is redirected to."""
 READY_FD, EXIT_FD = 11, 12
+LINK = "tap0"
 MTU = 65520
 
 
@@ -83,7 +87,11 @@ class Report(Record):
 
 
 class Lease:
-    """A context manager. ``start`` begins, ``wait_ready`` completes: what lies between can be used otherwise."""
+    """A context manager. ``start`` begins, ``wait_ready`` completes: what lies between can be used otherwise.
+
+    ``wait_ready`` is ``wait_rules``, from where on the lease can be entered and nothing leaves it that should not,
+    and ``wait_attached``, before which nothing leaves it at all.
+    """
 
     def __init__(self, spec: LeaseSpec, spawner: Spawner, *, upstream: Upstream | None = None) -> None:
         self.spec = spec
@@ -95,7 +103,9 @@ class Lease:
         self.network = ""
         """The name that the kernel gives the network namespace (``net:[...]``)."""
         self.service: Service | None = None
+        self._handed: list[socket.socket] = []
         self._exit = self._ready = -1
+        self._deadline = 0.0
 
     def __enter__(self) -> Lease:
         return self
@@ -104,7 +114,9 @@ class Lease:
         self.close()
 
     def start(self) -> None:
-        """Have the holder started."""
+        """Have the holder started; nothing to do for one that was."""
+        if self.parts:
+            return
         from stockade.netns.ruleset import rules_text
 
         spec = self.spec
@@ -122,36 +134,71 @@ class Lease:
             self.parts["holder"] = self.spawner.holder(job, theirs.fileno())
 
     def wait_ready(self) -> None:
-        """Wait for the holder, attach the connector, start the service. Raises LeaseFailed, naming the part."""
-        deadline = time.monotonic() + READY_SECONDS
-        answer, fds = self._hear("holder", deadline)
+        """Wait until the lease can be used. Raises LeaseFailed, naming the part."""
+        self.wait_rules()
+        self.wait_attached()
+
+    def wait_rules(self) -> None:
+        """Wait for the holder, start service and connector. Raises LeaseFailed, naming the part."""
+        if self.service is not None:
+            return
+        self._deadline = time.monotonic() + READY_SECONDS
+        answer, fds = self._hear("holder", self._deadline)
+        self._handed = [socket.socket(fileno=fd) for fd in fds]
         if not answer["ready"]:
             raise failed(answer["part"], answer["cause"])
         self._take(answer["pid"])
         if self.spec.kind != "record":
             self._attach(answer["pid"])
-        from stockade.netns.service import Service
+        self._serve()
 
-        self.service = Service(self.spec, [socket.socket(fileno=fd) for fd in fds], self.command, self.upstream)
-        self.service.start()
-        if self.spec.kind != "record":
-            self._wait_attached(deadline)
+    def wait_attached(self) -> None:
+        """Wait until the connector's link is there. Raises LeaseFailed."""
+        if self._ready < 0:
+            return
+        wait_readable(self._ready, self._deadline, "slirp4netns")
+        if os.read(self._ready, 1) != b"1":
+            raise failed("slirp4netns", "it ended before the link was there")
+        os.close(self._ready)
+        self._ready = -1
+
+    def begin(self) -> None:
+        """A run begins in a lease that was made before: what it tries is timed from now on."""
+        if self.service is not None:
+            self.service.restart()
 
     def command(self, text: str) -> dict[str, Any]:
         """Run nft commands in the lease; text that begins with ``?`` is a query. Raises LeaseFailed."""
         assert self.control is not None
-        self.control.send(text.encode())
+        try:
+            self.control.send(text.encode())
+        except ConnectionError:
+            raise failed("holder", "it ended") from None
         answer, _fds = self._hear("holder", time.monotonic() + READY_SECONDS)
         if "error" in answer:
             raise failed("nft", answer["error"])
         found: dict[str, Any] = answer["ok"]
         return found
 
-    @property
-    def broken(self) -> str:
-        """Which part failed in this process during the run; empty when none did."""
-        error = "" if self.service is None else self.service.error
-        return f"the name service ({error})" if error else ""
+    def lost(self) -> str:
+        """Which part is gone, or broke in this process; empty as long as all are there.
+
+        To be asked once the program has ended: it may have done so before anybody noticed that its network had.
+        """
+        gone = next((name for name, part in self.parts.items() if part.ended()), "")
+        if gone or self.service is None:
+            return gone
+        if self.service.error:
+            return f"the name service ({self.service.error})"
+        if self.spec.kind == "record":
+            return ""
+        from stockade.netns.errors import LeaseFailed
+
+        # A connector that is killed takes its link along first; the keeper hears of its end much later.
+        try:
+            return "" if self.command(f"link {LINK}")["up"] else "slirp4netns"
+        except LeaseFailed as error:
+            return error.part
 
     def watched(self) -> dict[int, str]:
         """Event descriptors to watch during the run, and the part that each stands for."""
@@ -176,7 +223,20 @@ class Lease:
             except OSError:
                 pass  # it is gone already
 
+    def _serve(self) -> None:
+        from stockade.netns.service import Service
+
+        service = Service(self.spec, self._handed, self.command, self.upstream)
+        self.service, self._handed = service, []
+        try:
+            service.start()
+        except RuntimeError as error:  # no more threads
+            raise failed("the name service", f"{error}") from error
+
     def _stop_service(self) -> None:
+        for each in self._handed:
+            each.close()
+        self._handed = []
         if self.service is not None:
             self.service.stop()
             self.service.close()
@@ -193,8 +253,16 @@ class Lease:
     def _take(self, pid: int) -> None:
         """Hold the holder's namespaces by descriptor. The pid can't be another's: its socket is still open."""
         flags = os.O_RDONLY | os.O_CLOEXEC
-        self.namespaces = os.open(f"/proc/{pid}/ns/user", flags), os.open(f"/proc/{pid}/ns/net", flags)
-        self.network = os.readlink(f"/proc/{pid}/ns/net")
+        try:
+            user = os.open(f"/proc/{pid}/ns/user", flags)
+            try:
+                self.namespaces = user, os.open(f"/proc/{pid}/ns/net", flags)
+            except OSError:
+                os.close(user)
+                raise
+            self.network = os.readlink(f"/proc/{pid}/ns/net")
+        except OSError as error:
+            raise failed("holder", f"its namespaces can't be held: {(error.strerror or '').lower()}") from error
 
     def _attach(self, pid: int) -> None:
         assert self.spec.slirp is not None
@@ -208,15 +276,13 @@ class Lease:
             os.close(ready_write)
             os.close(exit_read)
 
-    def _wait_attached(self, deadline: float) -> None:
-        wait_readable(self._ready, deadline, "slirp4netns")
-        if os.read(self._ready, 1) != b"1":
-            raise failed("slirp4netns", "it ended before the link was there")
-
     def _hear(self, part: str, deadline: float) -> tuple[dict[str, Any], list[int]]:
         assert self.control is not None
         wait_readable(self.control.fileno(), deadline, part)
-        body, fds, _flags, _address = socket.recv_fds(self.control, 1 << 16, 16)
+        try:
+            body, fds, _flags, _address = socket.recv_fds(self.control, 1 << 16, 16)
+        except ConnectionError:
+            raise failed(part, "it ended") from None
         if not body:
             raise failed(part, "it ended")
         if body == b"a":
@@ -258,7 +324,7 @@ def slirp_argv(program: str, pid: int) -> list[str]:
         f"--ready-fd={READY_FD}",
         f"--exit-fd={EXIT_FD}",
         str(pid),
-        "tap0",
+        LINK,
     ]
 
 

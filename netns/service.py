@@ -1,8 +1,8 @@
 """The service thread of a lease: answers names and, where everything is recorded, every address.
 
 One thread, one poll loop, on the sockets that the holder handed over. The parts decide; this file only runs
-them. DNS messages cost 60 ms to import, so that happens here, while the program is being started; questions
-that come meanwhile wait in their socket.
+them. DNS messages cost 50 ms to import, so that happens here, when somebody asks or once the program was
+started without being slowed down; questions that come meanwhile wait in their socket.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from stockade.netns.upstream import Synthetic, Upstream
     from stockade.policies.hosts import HostRule
 
-LAST_LOOK = 0.05
-"""Seconds for what was sent before the program ended and is still on its way."""
+QUIET = 0.03
+"""Seconds that the start of a program has the interpreter for itself, unless somebody asks before."""
+LAST_TURNS = 8
+"""Rounds for what was sent before the program ended."""
 
 FLOWS_SECONDS = 0.02
 """Between two readings of where datagrams wanted to go: a flood must not keep the thread busy with lists."""
@@ -58,12 +60,19 @@ class Service:
     def start(self) -> None:
         self._thread.start()
 
+    def restart(self) -> None:
+        """The run begins now."""
+        self._began = time.time()
+        if self.ledger is not None:
+            self.ledger.began = self._began
+
     def stop(self) -> Ledger:
         """Take what is still in the sockets, end the thread, and return what was seen."""
         if not self._stopping:
             self._stopping = True
             os.write(self._wake, b"s")
-            self._thread.join()
+            if self._thread.ident is not None:  # else it could not be started
+                self._thread.join()
         if self.ledger is None:
             from stockade.netns.egress import Ledger
 
@@ -83,15 +92,29 @@ class Service:
 
     def _run(self) -> None:
         try:
-            self._make_parts()
-            while not self._stopping:
-                self._turn(self._patience())
-            self._turn(LAST_LOOK)
-            # Here, so that clients that are still open get into the record.
-            for part in self.parts:
-                part.close()
+            if self._wait_for_work():
+                self._make_parts()
+                while not self._stopping:
+                    self._turn(self._patience())
+                self._last_look()
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
+
+    def _wait_for_work(self) -> bool:
+        """False when the run is over and nobody has asked anything."""
+        poll = select.poll()
+        for fd in (self._wake_read, *(each.fileno() for each in self.sockets)):
+            poll.register(fd, select.POLLIN)
+        poll.poll(QUIET * 1000)
+        return not self._stopping or any(fd != self._wake_read for fd, _events in poll.poll(0))
+
+    def _last_look(self) -> None:
+        """Take what is still in the sockets, and record what was not finished."""
+        for _ in range(LAST_TURNS):
+            self._turn(0.0)
+        # Here, so that clients that are still open get into the record.
+        for part in self.parts:
+            part.close()
 
     def _turn(self, seconds: float) -> None:
         owners = {fd: (events, part) for part in self.parts for fd, events in part.fds() if events}

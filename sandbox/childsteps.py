@@ -69,8 +69,13 @@ def become(job: dict[str, Any], fds: list[int], error_write: int) -> None:
 
     Returns only after a failure, which was reported, or after the holder's end.
     """
-    name = "descriptors"
+    name = "holder"
     try:
+        if job["program"] is None:
+            from stockade.netns import holder
+
+            holder.preload(job["holder"]["site"])
+        name = "descriptors"
         error_write = fcntl.fcntl(error_write, fcntl.F_DUPFD_CLOEXEC, HIGH)
         for name, step in STEPS:  # noqa: B007  (the failed one is reported)
             step(job, fds)
@@ -82,9 +87,7 @@ def become(job: dict[str, Any], fds: list[int], error_write: int) -> None:
         os.write(error_write, marshal.dumps((name, error.errno or errno.EIO, detail)))
         return
     os.close(error_write)
-    from stockade.netns.holder import serve
-
-    serve(job["holder"], HOLDER_FD)
+    holder.serve(job["holder"], HOLDER_FD)
 
 
 def own_session(job: dict[str, Any], fds: list[int]) -> None:

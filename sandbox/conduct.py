@@ -17,6 +17,7 @@ from stockade.sandbox.supervise import Evidence
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stockade.netns.lease import Lease, Report
+    from stockade.netns.pool import LeasePool
     from stockade.policies.capability import Settlement
     from stockade.sandbox.host import Host
     from stockade.sandbox.launch import Launch
@@ -33,6 +34,7 @@ def carry_out(
     stopper: Stopper | None = None,
     plain_warnings: bool = False,
     terminal: bool = False,
+    leases: LeasePool | None = None,
 ) -> RunResult:
     """Decide and run. ``plain_warnings``: on stderr as a line, for the command line."""
     began = time.monotonic()
@@ -42,7 +44,7 @@ def carry_out(
     if settled is None:
         warn_once(order, plainly=plain_warnings)
         return direct(order, io, deadline, stopper)
-    return confined(order, io, settled, host, deadline, stopper)
+    return confined(order, io, settled, host, deadline, stopper, leases)
 
 
 def judge(order: Order) -> tuple[Settlement | None, Host | None]:
@@ -82,13 +84,15 @@ def confined(
     host: Host | None,
     deadline: float | None,
     stopper: Stopper | None,
+    leases: LeasePool | None = None,
 ) -> RunResult:
     if order.policy.egress == "none":
         return boxed(order, io, settled, host, deadline, stopper, lease=None)
     from stockade.sandbox.lessor import make_lease
     from stockade.sandbox.survey import identify
 
-    with make_lease(order.policy, identify(order.policy, order.request.cwd).credentials) as lease:
+    fresh = make_lease(order.policy, identify(order.policy, order.request.cwd).credentials)
+    with fresh if leases is None else leases.take(fresh) as lease:
         lease.start()
         return boxed(order, io, settled, host, deadline, stopper, lease=lease)
 
@@ -143,13 +147,13 @@ def boxed(
 
 
 def in_lease(lease: Lease | None) -> Finished | None:
-    """None when the lease is ready, or none is needed; else the end of a run that never began."""
+    """None when the lease can be entered, or none is needed; else the end of a run that never began."""
     if lease is None:
         return None
     from stockade.netns.errors import LeaseFailed
 
     try:
-        lease.wait_ready()
+        lease.wait_rules()
     except LeaseFailed as error:
         return Finished(Evidence(lease_failure=error.message), None, None, 0.0)
     return None
@@ -161,14 +165,15 @@ def closed_lease(lease: Lease | None, finished: Finished) -> tuple[Finished, Rep
         return finished, None, ()
     from stockade.netns.errors import LeaseFailed
 
+    report: Report | None = None
+    notes: tuple[str, ...] = ()
     try:
         report = lease.finish()
     except LeaseFailed as error:
-        return finished, None, (f"what was contacted is not known: {error.message}",)
-    if lease.broken:
-        evidence = finished.evidence.replace(lease_lost=lease.broken)
-        return finished.replace(evidence=evidence), report, ()
-    return finished, report, ()
+        notes = (f"what was contacted is not known: {error.message}",)
+    if lost := lease.lost():
+        return finished.replace(evidence=finished.evidence.replace(lease_lost=lost)), report, notes
+    return finished, report, notes
 
 
 def load_verdict() -> None:

@@ -177,8 +177,16 @@ def execute(
     launch.close()
     if wiring.terminal is not None:
         wiring.terminal.release_slave()
-    if meanwhile is not None:
-        meanwhile()
+    try:
+        if meanwhile is not None:
+            meanwhile()
+        held = "" if lease is None else why_held(lease)
+    except BaseException:
+        for fd in (orders, events, status, gate):
+            if fd >= 0:
+                os.close(fd)
+        wiring.close()
+        raise
     try:
         evidence = Supervisor(
             orders=orders,
@@ -192,6 +200,7 @@ def execute(
             process_limit=process_limit,
             network=lease.network if lease is not None else "",
             lease=lease.watched() if lease is not None else None,
+            held=held,
         ).watch()
     finally:
         wiring.close()
@@ -200,6 +209,17 @@ def execute(
 
         stubs.clear(job["stubs"])
     return Finished(evidence, wiring.captured.get(1), wiring.captured.get(2), time.monotonic() - began)
+
+
+def why_held(lease: Lease) -> str:
+    """Wait for the way out of a lease while the box is being set up. Why the program may not start without it."""
+    from stockade.netns.errors import LeaseFailed
+
+    try:
+        lease.wait_attached()
+    except LeaseFailed as error:
+        return error.message
+    return ""
 
 
 def give_pipes(launch: Launch) -> tuple[int, int]:

@@ -57,10 +57,16 @@ class Run:
 class Keeper:
     """The loop: runs by their order pipe, first processes by pidfd."""
 
-    def __init__(self, supervisor: int, control: socket.socket, *, lasting: bool) -> None:
+    def __init__(self, supervisor: int, control: socket.socket, *, lasting: bool, leased: bool = False) -> None:
         self.supervisor = supervisor
         self.lasting = lasting
-        self.spare = spare_child()
+        self.spares: list[Child] = []
+        self.wanted = 3 if leased else 1
+        """Children to keep ready: a leased run takes three."""
+        self.preload = leased
+        self.site: str | None = None
+        for _ in range(self.wanted):
+            self.prepare_spare()
         self.control = control
         self.listening = True
         self.runs: dict[int, Run] = {}
@@ -74,8 +80,8 @@ class Keeper:
         try:
             self.serve()
         finally:
-            if self.spare is not None:
-                self.spare.dismiss()
+            for spare in self.spares:
+                spare.dismiss()
 
     def serve(self) -> None:
         while self.runs or self.exits or self.listening:
@@ -133,6 +139,8 @@ class Keeper:
             self.release(run)
             self.answer(run, {"kind": "failed", "step": failure[0], "errno": failure[1], "detail": failure[2]})
             return
+        if job["program"] is None:
+            self.expect_leases(job["holder"]["site"])
         run.pid, run.pidfd = pid, os.pidfd_open(pid)
         self.exits[run.pidfd] = run
         self.poll.register(run.pidfd, select.POLLIN)
@@ -140,7 +148,7 @@ class Keeper:
 
     def launch(self, job: dict[str, Any], fds: list[int]) -> tuple[int, Failure | None]:
         """Start a job in the child that waits, or in a new one. Returns its pid, and which step failed if one did."""
-        child, self.spare = self.spare or Child(), None
+        child = self.spares.pop() if self.spares else Child()
         try:
             return child.pid, child.become(job, fds)
         except ConnectionError:
@@ -153,8 +161,23 @@ class Keeper:
         """The first process ended: clear away its box, confirm that it is gone, then report."""
         status, cpu, peak = self.reap(run)
         self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak})
-        if self.lasting and self.spare is None and self.listening:
-            self.spare = spare_child()
+        if self.lasting and self.listening:
+            self.prepare_spare()
+
+    def prepare_spare(self) -> None:
+        """Fork a child for a run to come, in an idle moment."""
+        if self.preload:
+            from stockade.netns import holder
+
+            holder.preload(self.site)
+            self.preload = False
+        if len(self.spares) < self.wanted:
+            self.spares += filter(None, [spare_child()])
+
+    def expect_leases(self, site: str | None) -> None:
+        """After a first one: have what a holder loads in memory before the next children are forked."""
+        if self.wanted == 1:
+            self.wanted, self.preload, self.site = 3, True, site
 
     def reap(self, run: Run) -> tuple[int, float, int]:
         """Wait for a run's first process and, when it was confined, for every process of its box.
@@ -204,7 +227,7 @@ class Keeper:
     def known(self) -> set[int]:
         """Children that are waited for by pid."""
         pids = {run.pid for run in (*self.runs.values(), *self.exits.values())}
-        return pids if self.spare is None else pids | {self.spare.pid}
+        return pids | {spare.pid for spare in self.spares}
 
     def abandon(self, run: Run) -> None:
         """Nobody waits for this run: end it, clear it away, forget it."""
@@ -343,13 +366,14 @@ def watch(supervisor: int) -> int:
     return pidfd
 
 
-def serve(control_fd: int, supervisor: int, *, lasting: bool) -> None:
+def serve(control_fd: int, supervisor: int, *, lasting: bool, leased: bool = False) -> None:
     """Be a keeper: serve the jobs that come down a control socket, until the supervisor is gone.
 
     ``lasting``: many runs are to come, so that a child is kept ready after each; else only for the first.
+    ``leased``: the first run will need a leased network.
     """
     settle(control_fd)
     pidfd = watch(supervisor)
     if pidfd >= 0:
         os.set_inheritable(control_fd, False)
-        Keeper(pidfd, socket.socket(fileno=control_fd), lasting=lasting).loop()
+        Keeper(pidfd, socket.socket(fileno=control_fd), lasting=lasting, leased=leased).loop()

@@ -60,13 +60,16 @@ ours_alone = False
 """Set by the console script: this process has one thread and nobody else's code."""
 
 
-def fork_keeper_if_ours() -> None:
+def fork_keeper_if_ours(*, leased: bool = False) -> None:
     if ours_alone:
-        fork_keeper()
+        fork_keeper(leased=leased)
 
 
-def fork_keeper() -> None:
-    """Make this process's keeper by forking it. Only for a process of ours with a single thread."""
+def fork_keeper(*, leased: bool = False) -> None:
+    """Make this process's keeper by forking it. Only for a process of ours with a single thread.
+
+    ``leased``: the run will need a leased network, as far as is known yet.
+    """
     global _link
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     supervisor = os.getpid()
@@ -79,7 +82,7 @@ def fork_keeper() -> None:
             ours.close()
             from stockade.sandbox.keeper import serve
 
-            serve(theirs.detach(), supervisor, lasting=False)
+            serve(theirs.detach(), supervisor, lasting=False, leased=leased)
         finally:
             os._exit(0)
     theirs.close()

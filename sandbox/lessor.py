@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 
 from stockade.netns.lease import Lease, LeaseSpec
 from stockade.policies.errors import SandboxUnavailable
@@ -10,6 +11,7 @@ from stockade.policies.hosts import parse_rule
 from stockade.sandbox.bwrap import find_helper
 from stockade.sandbox.childsteps import HOLDER_FD
 from stockade.sandbox.keeperlink import begin
+from stockade.sandbox.messages import receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +30,17 @@ class KeptPart:
     def __init__(self, orders: int, events: int) -> None:
         self.orders, self.events = orders, events
 
+        self.over = False
+
+    def ended(self) -> bool:
+        """Whether it is gone by now, or its keeper is."""
+        poll = select.poll()
+        poll.register(self.events, select.POLLIN)
+        while not self.over and poll.poll(0):
+            event = receive(self.events)
+            self.over = event is None or event["kind"] != "started"
+        return self.over
+
     def close(self) -> None:
         os.close(self.orders)
         os.close(self.events)
@@ -38,6 +51,12 @@ class KeeperSpawner:
 
     def __init__(self, credentials: tuple[int, int] | None) -> None:
         self.credentials = credentials
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeeperSpawner) and self.credentials == other.credentials
+
+    def __hash__(self) -> int:
+        return hash((KeeperSpawner, self.credentials))
 
     def holder(self, job: dict[str, Any], control: int) -> KeptPart:
         return self._begin([(control, HOLDER_FD)], program=None, argv=[], holder=job, credentials=self.credentials)

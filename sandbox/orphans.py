@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+ROUNDS = 5
 PATIENCE = 500
 """Milliseconds that a killed process gets to be gone."""
 
@@ -25,7 +26,17 @@ def end_box(known: Iterable[int], gate: int) -> None:
     A box that lost its monitor before its namespaces were set up waits for it for ever, and nobody has been told
     its pid: the gate's other end, which pid 1 of a box keeps open, gives it away.
     """
-    for pid in dict.fromkeys((*known, *holders(gate))):
+    kill_each(known)
+    for _round in range(ROUNDS):
+        # Once more after each: a monitor may have made its box between the look and the kill.
+        found = holders(gate)
+        if not found:
+            break
+        kill_each(found)
+
+
+def kill_each(pids: Iterable[int]) -> None:
+    for pid in pids:
         try:
             kill_and_wait(pid)
         except OSError:

@@ -119,16 +119,24 @@ def host_keys(tree: HostTree) -> list[str]:
 
 
 def root_only(tree: HostTree) -> list[Mount]:
-    """Real root owns the host's files, so that file modes protect nothing from it: cover what only root reads."""
+    """Real root owns the host's files, so that file modes protect nothing from it: cover what only root reads.
+
+    /etc is searched to its ends; of the other places only what lies directly in them.
+    """
     mounts = []
-    for place in ROOT_ONLY_PLACES:
+    waiting = list(ROOT_ONLY_PLACES)
+    while waiting:
+        place = waiting.pop()
         for name in tree.names(place):
             path = f"{place}/{name}"
             node = tree.node(path)
-            if node is None or node.mode & 0o004 or node.kind == "link":
+            if node is None or node.kind == "link":
                 continue
-            why = "only root may read it"
-            mounts.append(cover(path, why) if node.kind == "dir" else Mount(MASK, path, reason=why))
+            if not node.mode & 0o004:
+                why = "only root may read it"
+                mounts.append(cover(path, why) if node.kind == "dir" else Mount(MASK, path, reason=why))
+            elif node.kind == "dir" and place.startswith("/etc"):
+                waiting.append(path)
     return mounts
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
+    from stockade.netns.pool import LeasePool
     from stockade.sandbox.order import Command, Input, PolicyLike
     from stockade.sandbox.result import RunResult
     from stockade.sandbox.supervise import Stopper
@@ -35,6 +36,7 @@ def run(
     record_egress: bool = False,
     write: Iterable[str | os.PathLike[str]] = (),
     check: bool = False,
+    leases: LeasePool | None = None,
 ) -> RunResult:
     """Run a command nobody here wrote, confined, and say truthfully what happened.
 
@@ -50,6 +52,7 @@ def run(
     record_egress: let nothing out, and record every attempt.
     write: more paths that may be written.
     check: raise ``RunnerFailed`` when the sandbox itself failed.
+    leases: where to take a network that is made ahead, for callers with many runs.
 
     Raises RequestError and PolicyError for what can't be used, SandboxUnavailable when the host can't enforce
     the policy; nothing was run then.
@@ -72,6 +75,7 @@ async def arun(
     record_egress: bool = False,
     write: Iterable[str | os.PathLike[str]] = (),
     check: bool = False,
+    leases: LeasePool | None = None,
 ) -> RunResult:
     """``run``, awaitable, with the same arguments. Cancelling kills the whole run before it returns."""
     given = {name: value for name, value in locals().items() if name != "command"}
@@ -91,12 +95,14 @@ async def arun(
         stopper.close()
 
 
-def call(command: Command, stopper: Stopper | None, *, check: bool, **given: Any) -> RunResult:
+def call(
+    command: Command, stopper: Stopper | None, *, check: bool, leases: LeasePool | None, **given: Any
+) -> RunResult:
     """One call of the library, in this thread."""
     named = ("policy", "trusted", "cwd", "env", "stdin")
     options = call_options(**{name: value for name, value in given.items() if name not in named})
     order = make_order(command, **{name: given[name] for name in named}, options=options)
-    result = carry_out(order, capture=True, stopper=stopper)
+    result = carry_out(order, capture=True, stopper=stopper, leases=leases)
     if check and result.outcome == "runner_failed":
         raise RunnerFailed(f"could not run {order.request.argv[0]!r}: {result.reason}", result=result)
     return result

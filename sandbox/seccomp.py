@@ -6,8 +6,8 @@ refused, and why, is data in ``seccomp_rules``. Never hands out a program that i
 
 from __future__ import annotations
 
+import binascii
 import os
-import zlib
 
 from stockade.policies.errors import RequestError, StockadeError
 from stockade.sandbox import seccomp_rules as rules
@@ -68,7 +68,7 @@ def cache_name(kind: str) -> str:
 
 def _rules_digest() -> int:
     tables = (rules.ARCHES, rules.DENY, rules.DENY_WHEN, rules.STRICT_ALLOW, rules.STRICT_DENY)
-    return zlib.crc32(repr((_MAGIC, *tables, rules.COMMON, rules.ARCH_ONLY, rules.STRAY_X32)).encode())
+    return binascii.crc32(repr((_MAGIC, *tables, rules.COMMON, rules.ARCH_ONLY, rules.STRAY_X32)).encode())
 
 
 def _known(kind: str) -> None:
@@ -97,7 +97,7 @@ def _unavailable(cause: str, remedy: str = "", from_error: BaseException | None 
 
 
 def _trailer(name: str, program: bytes) -> bytes:
-    return _MAGIC + zlib.crc32(program, zlib.crc32(name.encode())).to_bytes(4, "little")
+    return _MAGIC + binascii.crc32(program, binascii.crc32(name.encode())).to_bytes(4, "little")
 
 
 def _read(cache_dir: str, name: str) -> bytes | None:

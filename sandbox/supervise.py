@@ -37,6 +37,9 @@ else:
 GRACE = 0.1
 """Seconds between the polite stop and the kill at a deadline."""
 
+ASK_AGAIN = 0.002
+"""Seconds until a stop that nobody could hear yet is tried again."""
+
 SAMPLE = 0.1
 """Seconds between two counts of the processes in the box."""
 
@@ -114,12 +117,13 @@ class Supervisor:
         process_limit: int | None = None,
         network: str = "",
         lease: Mapping[int, str] | None = None,
+        held: str = "",
     ) -> None:
         """Takes over the four descriptors; ``status`` and ``gate`` are -1 for an unconfined run.
 
         ``deadline`` is a time of ``time.monotonic``. ``network`` is the leased network namespace that the box
         must be in (``net:[...]``), or empty for one of its own; ``lease`` maps the event descriptors of the
-        lease's parts to their names.
+        lease's parts to their names; ``held`` says why its network can't be used, and then nothing is let go.
         """
         self.orders, self.events, self.status, self.gate = orders, events, status, gate
         self.confined = status >= 0
@@ -132,13 +136,18 @@ class Supervisor:
         self.first = 0
         self.released = not self.confined
         self.kill_at: float | None = None
+        self.unheard = 0
         self.sample_at = time.monotonic() + SAMPLE
+        self.held = held
         self.found: dict[str, Any] = {}
         self.over = False
 
     def watch(self) -> Evidence:
         """Run the loop. Returns when the keeper said that the run ended, failed, or when the keeper is gone."""
         try:
+            if self.held:
+                self.found["lease_failure"] = self.held
+                self.kill()
             while not self.over:
                 self.turn()
         finally:
@@ -182,10 +191,14 @@ class Supervisor:
         times = [when for when in (self.deadline, self.kill_at) if when is not None]
         if self.released:
             times.append(self.sample_at)
+        if self.unheard:
+            times.append(time.monotonic() + ASK_AGAIN)
         return max(0.0, min(times) - time.monotonic()) * 1000 + 0.5 if times else None
 
     def check_time(self) -> None:
         now = time.monotonic()
+        if self.unheard:
+            self.stop(self.unheard)
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
             self.kill()
@@ -240,6 +253,8 @@ class Supervisor:
 
     def check_box(self, box: int) -> None:
         """Before the program may start: its namespaces are its own, and it may not make too many processes."""
+        if self.held:
+            return
         try:
             shared = [name for name in NAMESPACES if namespace(box, name) == namespace(None, name)]
             if shared:
@@ -298,11 +313,16 @@ class Supervisor:
             self.terminal.resize()
 
     def stop(self, number: int) -> None:
-        """Ask every process of the run to stop: a shell runs its trap only when its child has ended."""
+        """Ask every process of the run to stop: a shell runs its trap only when its child has ended.
+
+        Just let go, the box has nobody yet who would hear it: then it is asked again until somebody is there.
+        """
         if not self.released:
             self.kill()
             return
-        for pid in self.processes():
+        there = self.processes()
+        self.unheard = 0 if there else number
+        for pid in there:
             for each in (number, signal.SIGCONT):
                 try:
                     os.kill(pid, each)

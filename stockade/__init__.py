@@ -12,6 +12,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stockade.netns.egress import EgressAttempt as EgressAttempt
+    from stockade.netns.pool import LeasePool as LeasePool
     from stockade.policies.capability import Capability as Capability
     from stockade.policies.errors import PolicyError as PolicyError
     from stockade.policies.errors import RequestError as RequestError
@@ -45,6 +46,7 @@ _HOME = {
     "Host": "sandbox.host",
     "RunResult": "sandbox.result",
     "EgressAttempt": "netns.egress",
+    "LeasePool": "netns.pool",
     "Denial": "sandbox.denials",
     "Outcome": "sandbox.classify",
     "WrittenFile": "sandbox.writes",

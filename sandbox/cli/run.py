@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
         return dryrun.show(order_of(values, parsed.rest), as_json=shared.as_document(values))
     # First of all: it gets ready on another processor while this one still imports and plans.
-    fork_keeper_if_ours()
+    fork_keeper_if_ours(leased=bool(values["allow"] or values["record_egress"] or values["open_egress"]))
     return perform(values, parsed.rest)
 
 

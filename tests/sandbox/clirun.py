@@ -50,7 +50,12 @@ class Place:
         if "input" in options:
             del options["stdin"]
         return subprocess.run(
-            [*command, *words], cwd=cwd or self.ws, env={**self.env, **(env or {})}, check=False, timeout=60, **options
+            [*command, *words],
+            cwd=cwd or self.ws,
+            env={**self.env, **(env or {})},
+            check=False,
+            timeout=60,
+            **options,
         )
 
     def remove(self) -> None:

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from stockade.policies.errors import RequestError
 from stockade.policies.resolve import resolve
-from stockade.sandbox.argv import FIRST_FD, MAX_FDS, MAX_WORDS, STATUS_FD, bind_options, check_words, mount_options, render
+from stockade.sandbox.argv import (
+    FIRST_FD,
+    MAX_FDS,
+    MAX_WORDS,
+    STATUS_FD,
+    bind_options,
+    check_words,
+    mount_options,
+    render,
+)
 from stockade.sandbox.bwrap import REQUIRED_OPTIONS
 from stockade.sandbox.mounts import BIND, BIND_RO, DATA, DEV, MASK, PROC, SYMLINK, TMPFS, Mount
 from stockade.sandbox.plan import make_plan
@@ -287,12 +296,16 @@ def test_each_file_has_a_descriptor_of_its_own():
     assert os.fsdecode(data[0].data).startswith("ann:x:1000:1000::/home/other")
 
 
-@pytest.mark.parametrize(("options", "arguments", "good"), [(200, 1, True), (200, MAX_WORDS - 200, True), (200, MAX_WORDS - 199, False)])
+@pytest.mark.parametrize(
+    ("options", "arguments", "good"), [(200, 1, True), (200, MAX_WORDS - 200, True), (200, MAX_WORDS - 199, False)]
+)
 def test_more_words_than_bwrap_takes_are_refused_by_number(options, arguments, good):
     if good:
         check_words(options, arguments)
         return
-    with pytest.raises(RequestError, match=f"it has {arguments} arguments, bubblewrap takes {MAX_WORDS - options} here"):
+    with pytest.raises(
+        RequestError, match=f"it has {arguments} arguments, bubblewrap takes {MAX_WORDS - options} here"
+    ):
         check_words(options, arguments)
 
 

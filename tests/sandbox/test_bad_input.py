@@ -133,7 +133,13 @@ def test_a_project_file_that_is_a_link_is_refused(place):
 
 @pytest.mark.parametrize(
     "env",
-    [{"STOCKADE_MODE": "sometimes"}, {"STOCKADE_POLICY": "nope"}, {"STOCKADE_MODE": ""}, {"STOCKADE_POLICY": ""}, {"STOCKADE_POLICY": "./x.toml"}],
+    [
+        {"STOCKADE_MODE": "sometimes"},
+        {"STOCKADE_POLICY": "nope"},
+        {"STOCKADE_MODE": ""},
+        {"STOCKADE_POLICY": ""},
+        {"STOCKADE_POLICY": "./x.toml"},
+    ],
 )
 def test_a_variable_that_means_nothing_is_refused(place, env):
     refused(place.call("run", *(BOX if "STOCKADE_MODE" in env else []), *TOUCH, env=env), place, *env)
@@ -148,7 +154,9 @@ def test_the_root_is_no_workspace(place, options):
     refused(place.call("run", *TOUCH, cwd="/"), place)
 
 
-@pytest.mark.parametrize(("cwd", "said"), [("/nonexistent", "no such file"), ("/etc/passwd", "not a directory"), ("", "empty")])
+@pytest.mark.parametrize(
+    ("cwd", "said"), [("/nonexistent", "no such file"), ("/etc/passwd", "not a directory"), ("", "empty")]
+)
 def test_a_workspace_that_is_none(place, cwd, said):
     refused(place.call("run", "--cwd", cwd, *TOUCH), place, said, remedy=False)
 
@@ -165,7 +173,19 @@ def test_a_workspace_that_is_closed_to_us(place):
     refused(place.call("run", *BOX, "--cwd", place.path("other"), *TOUCH), place, "permission denied", remedy=False)
 
 
-ODD = [b"with space", b"new\nline", b"\xff\xfe", "é".encode(), b"--write", b"'quote\"", b"$(touch x)", b"*", b"tab\t", b"\x1b[2J", b"a" * 255]
+ODD = [
+    b"with space",
+    b"new\nline",
+    b"\xff\xfe",
+    "é".encode(),
+    b"--write",
+    b"'quote\"",
+    b"$(touch x)",
+    b"*",
+    b"tab\t",
+    b"\x1b[2J",
+    b"a" * 255,
+]
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -200,7 +220,11 @@ def test_a_current_directory_that_was_deleted(place):
     gone = place.path("ws", "gone")
     os.mkdir(gone)
     line = f'rmdir "{gone}"; exec {" ".join(STOCKADE)} "$@"'
-    refused(place.call("run", *TOUCH, command=("sh", "-c", line, "x"), cwd=gone), place, "could not use the current directory")
+    refused(
+        place.call("run", *TOUCH, command=("sh", "-c", line, "x"), cwd=gone),
+        place,
+        "could not use the current directory",
+    )
     os.mkdir(gone)
     done = place.call("run", *BOX, "--cwd", place.ws, *TOUCH, command=("sh", "-c", line, "x"), cwd=gone)
     assert (done.returncode, os.listdir(place.ws)) == (0, ["marker"]), done.stderr
@@ -210,7 +234,9 @@ def test_a_relative_policy_file_from_a_directory_that_was_deleted(place):
     gone = place.path("ws", "gone")
     os.mkdir(gone)
     line = f'rmdir "{gone}"; exec {" ".join(STOCKADE)} "$@"'
-    done = place.call("run", "--policy", "./p.toml", "--cwd", place.ws, *TOUCH, command=("sh", "-c", line, "x"), cwd=gone)
+    done = place.call(
+        "run", "--policy", "./p.toml", "--cwd", place.ws, *TOUCH, command=("sh", "-c", line, "x"), cwd=gone
+    )
     refused(done, place, "p.toml")
 
 
@@ -222,9 +248,11 @@ def test_an_empty_command(place):
     refused(place.call("run"), place, "no command was given")
 
 
-@pytest.mark.parametrize("command", ["", "  ", [], [""], ["a\0b"], "a\0b", [b"a\0b"], b"x", None, 5, [5], ["\ud800"]])
+@pytest.mark.parametrize(
+    "command", ["", "  ", [], [""], ["a\0b"], "a\0b", [b"a\0b"], b"x", None, 5, [5], ["\ud800"]]
+)
 def test_commands_of_a_call_that_can_not_be_run(place, command):
-    with pytest.raises(stockade.RequestError, match="^could not ") as caught:
+    with pytest.raises(stockade.RequestError, match=r"^could not ") as caught:
         stockade.run(command, cwd=place.ws)
     assert caught.value.message.isprintable()
     assert stockade.run(["true"], cwd=place.ws).ok
@@ -260,12 +288,14 @@ def test_more_arguments_than_bubblewrap_takes(place):
 
 @pytest.mark.parametrize("env", [{"A=B": "x"}, {"": "x"}, {"A\0": "x"}, {"A": "\0"}, {"A": 5}, {"A": "\ud800"}])
 def test_variables_of_a_call_that_can_not_be_set(place, env):
-    with pytest.raises(stockade.RequestError, match="^could not "):
+    with pytest.raises(stockade.RequestError, match=r"^could not "):
         stockade.run(["touch", "marker"], cwd=place.ws, policy="workspace-write", env=env)
     assert os.listdir(place.ws) == []
 
 
-@pytest.mark.parametrize(("given", "said"), [("=x", "a name is not empty"), ("", "it is not set"), ("NOT_SET_ANYWHERE", "it is not set")])
+@pytest.mark.parametrize(
+    ("given", "said"), [("=x", "a name is not empty"), ("", "it is not set"), ("NOT_SET_ANYWHERE", "it is not set")]
+)
 def test_variables_of_a_command_line_that_can_not_be_set(place, given, said):
     refused(place.call("run", *BOX, "--env", given, *TOUCH), place, said, remedy=given != "=x")
 
@@ -315,7 +345,7 @@ def test_options_with_values_that_mean_nothing(place, option, value, key):
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "soon", True, [5]])
 def test_timeouts_of_a_call_that_mean_nothing(place, timeout):
-    with pytest.raises(StockadeError, match="^could not "):
+    with pytest.raises(StockadeError, match=r"^could not "):
         stockade.run(["touch", "marker"], cwd=place.ws, policy="workspace-write", timeout=timeout)
     assert os.listdir(place.ws) == []
 
@@ -327,10 +357,24 @@ def test_one_text_where_a_list_is_wanted(place, name):
 
 
 @pytest.mark.parametrize("option", ["--write", "--read"])
-@pytest.mark.parametrize(("path", "said"), [("missing", "does not exist"), ("/run/none", "does not exist"), ("s", "neither a directory nor a file"), ("/proc", "processes")])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("missing", "does not exist"),
+        ("/run/none", "does not exist"),
+        ("s", "neither a directory nor a file"),
+        ("/proc", "processes"),
+    ],
+)
 def test_a_grant_of_what_can_not_be_granted(place, option, path, said):
     os.mkfifo(place.path("ws", "s"))
-    refused(place.call("run", *BOX, option, path, *TOUCH), place, "could not grant", said, remedy=said == "does not exist")
+    refused(
+        place.call("run", *BOX, option, path, *TOUCH),
+        place,
+        "could not grant",
+        said,
+        remedy=said == "does not exist",
+    )
     assert os.listdir(place.ws) == ["s"]
 
 
@@ -370,7 +414,9 @@ def binaries():
 
 
 def with_binaries(place, folder, *words, cache, **options):
-    return place.call(*words, command=(sys.executable, "-c", CONSOLE, folder), env={"XDG_CACHE_HOME": str(cache)}, **options)
+    return place.call(
+        *words, command=(sys.executable, "-c", CONSOLE, folder), env={"XDG_CACHE_HOME": str(cache)}, **options
+    )
 
 
 def program(path, text):
@@ -379,7 +425,9 @@ def program(path, text):
     os.chmod(path, 0o755)
 
 
-REAL = next((each for each in ("/usr/bin/bwrap", "/usr/local/bin/bwrap") if os.access(each, os.X_OK)), "/usr/bin/bwrap")
+REAL = next(
+    (each for each in ("/usr/bin/bwrap", "/usr/local/bin/bwrap") if os.access(each, os.X_OK)), "/usr/bin/bwrap"
+)
 HELP = f'case "$1" in --help) exec {REAL} --help;; esac\n'
 
 
@@ -460,7 +508,12 @@ def test_a_bwrap_that_turns_into_a_liar_after_it_was_tried_is_not_believed(place
     command = (sys.executable, "-c", TURNED, binaries)
     done = place.call("run", *BOX, "--json", *TOUCH, command=command, env={"XDG_CACHE_HOME": str(tmp_path)})
     found = json.loads(done.stdout)
-    assert (done.returncode, found["outcome"], found["exit_code"], found["started"]) == (125, "runner_failed", None, False), found
+    assert (done.returncode, found["outcome"], found["exit_code"], found["started"]) == (
+        125,
+        "runner_failed",
+        None,
+        False,
+    ), found
     assert os.listdir(place.ws) == []
     assert not os.path.exists(tmp_path / "stockade" / "host")
 
@@ -479,7 +532,9 @@ os.execv({real!r}, sys.argv)
 
 
 @pytest.mark.parametrize("name", ["net", "pid", "ipc", "uts"])
-def test_a_bwrap_that_leaves_out_a_namespace_is_found_out_before_the_program_starts(place, binaries, tmp_path, name):
+def test_a_bwrap_that_leaves_out_a_namespace_is_found_out_before_the_program_starts(
+    place, binaries, tmp_path, name
+):
     program(f"{binaries}/bwrap", SHARING.format(python=sys.executable, name=name, real=REAL))
     refused(with_binaries(place, binaries, "run", *BOX, *TOUCH, cache=tmp_path), place, "could not confine")
 

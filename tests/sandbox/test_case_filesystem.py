@@ -46,7 +46,7 @@ def test_only_the_workspace_and_private_places_can_be_written(place, tmp_path, i
         found["beside"] = tried(written, f"{beside}/file")
         found["system"] = {top: tried(written, f"{top}/{unique}")
                            for top in ("", "/usr", "/etc", "/usr/bin", "/dev", "/var", "/sys", "/proc", "/proc/sys")}
-        found["existing"] = tried(written, "/etc/passwd")
+        found["existing"] = tried(open, "/etc/passwd", "a")
         """,
         place,
         beside,

@@ -47,7 +47,9 @@ def test_without_a_command_the_help_is_shown_and_that_is_a_failure(place):
     assert (done.returncode, done.stdout) == (125, place.call("--help").stdout)
 
 
-@pytest.mark.parametrize(("command", "options"), [("run", run.OPTIONS), ("policy", policy.OPTIONS), ("doctor", doctor.OPTIONS)])
+@pytest.mark.parametrize(
+    ("command", "options"), [("run", run.OPTIONS), ("policy", policy.OPTIONS), ("doctor", doctor.OPTIONS)]
+)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_of_a_command_names_every_option_within_the_width(place, command, options, flag):
     out, err = text(good(place.call(command, flag)))
@@ -109,7 +111,9 @@ def test_timed_out_is_124(place):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_to_us_is_passed_on(place, number, code):
     command = [*STOCKADE, "run", "--", "sh", "-c", "echo ready; exec sleep 60"]
-    with subprocess.Popen(command, cwd=place.ws, env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=place.ws, env=place.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
         assert process.wait(timeout=30) == code
@@ -135,7 +139,9 @@ def test_verbose_ends_with_the_verdict_on_stderr(place):
     assert "enforcement full (policy read-only, network none), decided by rule executed" in err
 
 
-@pytest.mark.parametrize("words", [["policy", "list"], ["--help"], ["run", "--help"], ["doctor"], ["run", "--json", "--", "true"]])
+@pytest.mark.parametrize(
+    "words", [["policy", "list"], ["--help"], ["run", "--help"], ["doctor"], ["run", "--json", "--", "true"]]
+)
 def test_a_reader_that_went_away_is_no_traceback(place, words):
     read, write = os.pipe()
     os.close(read)
@@ -179,7 +185,12 @@ def at_terminal(place, *words, **env):
     """What it prints on a terminal."""
     outer, inner = pty.openpty()
     process = subprocess.Popen(
-        [*STOCKADE, *words], cwd=place.ws, env={**place.env, "TERM": "xterm", **env}, stdin=inner, stdout=inner, stderr=inner
+        [*STOCKADE, *words],
+        cwd=place.ws,
+        env={**place.env, "TERM": "xterm", **env},
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
     )
     os.close(inner)
     shown = b""
@@ -282,7 +293,9 @@ def test_variables(place, options, shown):
 
 
 def test_the_callers_environment_is_not_handed_on(place):
-    out = good(place.call("run", "--", "env", env={"SECRET": "sk-1", "LC_ALL": "C.UTF-8", "PYTHONPATH": "/x"})).stdout
+    out = good(
+        place.call("run", "--", "env", env={"SECRET": "sk-1", "LC_ALL": "C.UTF-8", "PYTHONPATH": "/x"})
+    ).stdout
     assert b"sk-1" not in out
     assert b"LC_ALL=C.UTF-8" in out
     assert b"PYTHONPATH" not in out
@@ -309,6 +322,24 @@ def test_read_shows_one_more_place(place):
     assert place.call("run", "--read", "~/notes", "--", "sh", "-c", f"echo x > {secret}").returncode != 0
     with open(secret) as file:
         assert file.read() == "found\n"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_writable_place_does_not_open_our_own_state_in_it(place, exists):
+    """A policy file left there would be the next run's own."""
+    config = place.path("other")
+    env = {"XDG_CONFIG_HOME": config}
+    if exists:
+        os.mkdir(place.path("other", "stockade"), 0o755)
+    attack = (
+        "touch ok; mkdir -p stockade; echo 'mode = \"off\"' > stockade/policy.toml;"
+        " mv stockade s; rmdir stockade; ln -s /tmp stockade; ls -A"
+    )
+    done = good(place.call("run", "--cwd", config, *BOX, "--", "sh", "-c", attack, env=env))
+    assert "ok" in done.stdout.decode().split()
+    assert sorted(os.listdir(config)) == (["ok", "stockade"] if exists else ["ok"])
+    assert not exists or os.listdir(place.path("other", "stockade")) == []
+    assert document(place.call("run", "--json", "--", "true", env=env))["enforcement"] == "full"
 
 
 def test_hide_covers_what_matches(place):
@@ -346,7 +377,13 @@ def test_json_captures_both_streams_and_prints_only_the_document(place):
     found = document(done)
     assert (done.returncode, done.stderr) == (3, b"")
     assert found["schema"] == "stockade.result/1"
-    assert [found[name] for name in ("outcome", "exit_code", "returncode", "started", "enforcement")] == ["exited", 3, 3, True, "full"]
+    assert [found[name] for name in ("outcome", "exit_code", "returncode", "started", "enforcement")] == [
+        "exited",
+        3,
+        3,
+        True,
+        "full",
+    ]
     assert (found["stdout"], found["stderr"], found["argv"][0]) == ("out\n", "err\n", "sh")
     assert found["duration"] > 0
     assert found["usage"]["peak_rss"] > 100_000
@@ -417,7 +454,12 @@ def test_json_of_a_refusal_is_a_document_too(place, options):
     done = place.call("run", "--json", *options, "--", "touch", "marker")
     found = document(done)
     assert done.returncode == 125
-    assert (found["schema"], found["outcome"], found["started"], found["exit_code"]) == ("stockade.result/1", "runner_failed", False, None)
+    assert (found["schema"], found["outcome"], found["started"], found["exit_code"]) == (
+        "stockade.result/1",
+        "runner_failed",
+        False,
+        None,
+    )
     assert (found["returncode"], found["denied"], found["enforcement"]) == (125, False, "none")
     assert found["argv"] == ["touch", "marker"]
     assert found["error"]["message"] == found["reason"]
@@ -581,7 +623,15 @@ def test_a_descriptor_of_the_shell_will_do(place):
 def test_dry_run_shows_the_plan_and_runs_nothing(place):
     done = good(place.call("run", *BOX, "--env", "K=v", "--timeout", "5s", "--dry-run", "--", "touch", "marker"))
     out, err = text(done)
-    parts = ("mounts\n", "environment\n", "process\n", "  K=v\n", "the same by hand", "/bwrap --unshare-user", " touch marker")
+    parts = (
+        "mounts\n",
+        "environment\n",
+        "process\n",
+        "  K=v\n",
+        "the same by hand",
+        "/bwrap --unshare-user",
+        " touch marker",
+    )
     assert [part for part in parts if part not in out] == []
     assert ["bind", place.ws, "the"] in [line.split()[:3] for line in out.splitlines()]
     assert err == ""
@@ -600,7 +650,10 @@ def test_dry_run_as_a_document(place):
 
 
 def test_dry_run_of_a_direct_run(place):
-    assert "directly, unconfined" in good(place.call("run", "--trusted", "--dry-run", "touch", "marker")).stdout.decode()
+    assert (
+        "directly, unconfined"
+        in good(place.call("run", "--trusted", "--dry-run", "touch", "marker")).stdout.decode()
+    )
     found = document(good(place.call("run", "--trusted", "--dry-run", "--json", "touch", "marker")))
     assert (found["schema"], found["confined"], found["argv"]) == ("stockade.plan/1", False, ["touch", "marker"])
     assert os.listdir(place.ws) == []
@@ -649,7 +702,11 @@ def test_policy_check(place):
     assert "timeot" in out
     found = document(place.call("policy", "check", "--json", "good.toml", "bad.toml", "none.toml"))
     assert found["schema"] == "stockade.check/1"
-    assert [(each["file"], each["ok"]) for each in found["policies"]] == [("good.toml", True), ("bad.toml", False), ("none.toml", False)]
+    assert [(each["file"], each["ok"]) for each in found["policies"]] == [
+        ("good.toml", True),
+        ("bad.toml", False),
+        ("none.toml", False),
+    ]
     assert all(each["ok"] or each["message"] for each in found["policies"])
 
 

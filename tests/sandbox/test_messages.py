@@ -97,7 +97,7 @@ def test_the_other_end_being_gone_is_the_end(pair):
 def test_a_keeper_that_is_gone_is_an_error_for_the_sender(pair):
     ours, theirs = pair
     theirs.close()
-    with pytest.raises(OSError, match="Broken pipe|Transport endpoint|Connection"):
+    with pytest.raises(OSError, match=r"Broken pipe|Transport endpoint|Connection"):
         send_job(ours, {"a": 1}, [])
 
 

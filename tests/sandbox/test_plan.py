@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import BWRAP, DIR, FILE, facts, policy, request, tree
+from fakes import BWRAP, DIR, FACTS, FILE, facts, policy, request, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from stockade.sandbox.mounts import BIND, BIND_RO, DATA, MASK, TMPFS, Mount, bel
 from stockade.sandbox.plan import check_size, check_visible, limits, make_plan
 
 
-def planned(host=None, *, where=facts(), cwd="/srv/project", argv=("true",), **changes):
+def planned(host=None, *, where=FACTS, cwd="/srv/project", argv=("true",), **changes):
     return make_plan(policy(**changes), request(*argv, cwd=cwd), where, host or tree())
 
 

@@ -138,6 +138,18 @@ def test_a_stand_in_of_another_run_is_nothing(home, counted):
         resolved(home)
 
 
+def test_a_stand_in_does_not_pass_for_the_top_of_a_repository(home):
+    """Else the project files above it would not be found while another run is there: the policy would be wider."""
+    (home / "workspace/.git").mkdir()
+    (home / "workspace/.stockade.toml").write_text("[filesystem]\nhide = ['secret']\n")
+    below = home / "workspace/below"
+    (below / ".git").mkdir(parents=True)
+    hidden = f"{home.resolve()}/workspace/secret"
+    assert hidden not in module.resolved(None, None, str(below), {}).hide
+    (below / ".git").chmod(MODE)
+    assert hidden in module.resolved(None, None, str(below), {}).hide
+
+
 @pytest.mark.parametrize("name", ["HOME", "XDG_CONFIG_HOME", "STOCKADE_POLICY", "STOCKADE_MODE"])
 def test_another_environment_is_another_policy(home, counted, monkeypatch, name):
     resolved(home)

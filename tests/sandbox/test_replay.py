@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 import pytest
-from fakes import BWRAP, facts, policy, request, tree
+from fakes import BWRAP, FACTS, facts, policy, request, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ WORDS = st.one_of(
 )
 
 
-def start(where=facts(), bwrap=BWRAP, argv=("true",), env=(), **changes):
+def start(where=FACTS, bwrap=BWRAP, argv=("true",), env=(), **changes):
     plan = make_plan(policy(**changes), request(*argv, env=env), where, tree())
     return Confinement(plan, bwrap, b"", Identity(1000, 1000, None, real_root=False, kept_root=False))
 

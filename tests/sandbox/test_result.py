@@ -10,8 +10,8 @@ from fakes import policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stockade.sandbox.denials import Denial
 from stockade.netns.egress import EgressAttempt, EgressDropped
+from stockade.sandbox.denials import Denial
 from stockade.sandbox.result import RunResult, Usage, plain
 from stockade.sandbox.writes import WrittenFile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import DIR, FILE, PASSWD, facts, link, policy, tree
+from fakes import DIR, FACTS, FILE, PASSWD, facts, link, policy, tree
 
 from stockade.sandbox import rootfs
 from stockade.sandbox.mounts import (
@@ -23,7 +23,7 @@ from stockade.sandbox.mounts import (
 from stockade.sandbox.tree import Node
 
 
-def view(host=None, *, facts=facts(), **changes):
+def view(host=None, *, facts=FACTS, **changes):
     return ordered(rootfs.system_mounts(policy(**changes), facts, host or tree()))
 
 

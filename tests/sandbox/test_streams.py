@@ -251,7 +251,7 @@ def test_a_socket_of_the_caller_is_relayed(pipes):
 
 def test_nothing_is_read_ahead_of_a_reader_that_waits(pipes):
     """One piece is pending at most: the program's writes are held back, as they would be by a plain pipe."""
-    (read, write), (theirs_read, theirs) = pipes(), pipes()
+    (read, write), (_theirs_read, theirs) = pipes(), pipes()
     os.set_blocking(theirs, False)
     os.set_blocking(write, False)
     relay = Relay(read, theirs, ours=read)

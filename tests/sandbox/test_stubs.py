@@ -107,7 +107,7 @@ def test_anything_else_in_its_place_is_an_error_and_stays(tmp_path, kind):
 def test_a_link_in_place_of_its_directory_is_not_followed(tmp_path):
     (tmp_path / "victim").mkdir()
     (tmp_path / "work").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="Not a directory|symbolic"):
+    with pytest.raises(OSError, match=r"Not a directory|symbolic"):
         hold(tmp_path / "work" / "x")
     assert os.listdir(tmp_path / "victim") == []
 
@@ -123,7 +123,7 @@ def test_no_descriptor_is_left(tmp_path):
         stubs.release(hold(name(tmp_path)))
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "none" / "x"):
-        with pytest.raises(OSError, match="."):
+        with pytest.raises(OSError, match=r"."):
             hold(path)
     assert sorted(os.listdir("/proc/self/fd")) == before
 

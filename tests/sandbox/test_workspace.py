@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import DIR, FILE, HOST, OTHER, SOCKET, FakeTree, facts, link, policy, request, tree
+from fakes import DIR, FACTS, FILE, HOST, OTHER, SOCKET, FakeTree, facts, link, policy, request, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from stockade.sandbox.mounts import BIND, BIND_RO, MASK, TMPFS, Mount, host_path
 WRITE = {"workspace": "read-write"}
 
 
-def place(host=None, *, cwd="/srv/project", where=facts(), **changes):
+def place(host=None, *, cwd="/srv/project", where=FACTS, **changes):
     covered = rootfs.covered_places(where)
     return workspace.place(policy(**changes), request(cwd=cwd), where, host or tree(), covered=covered)
 

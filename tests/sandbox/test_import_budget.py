@@ -1,0 +1,100 @@
+"""What a confined start loads when everything is remembered: nothing heavy, and not many files of our own."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from clirun import BOX, Place
+
+import stockade
+
+pytestmark = pytest.mark.kernel
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(stockade.__file__)))
+HEAVY = {
+    "argparse", "ast", "asyncio", "base64", "bisect", "calendar", "collections", "concurrent", "contextlib", "copy",
+    "ctypes", "dataclasses", "datetime", "decimal", "dis", "email", "enum", "functools", "getpass", "gettext", "glob",
+    "hashlib", "heapq", "importlib.metadata", "importlib.resources", "inspect", "io", "ipaddress", "json", "keyword",
+    "linecache", "locale", "logging", "msgspec", "multiprocessing", "operator", "optparse", "pathlib", "pickle",
+    "platform", "pprint", "psutil", "pyseccomp", "random", "re", "reprlib", "selectors", "shlex", "shutil", "signal",
+    "socket", "ssl", "string", "struct", "subprocess", "tempfile", "textwrap", "threading", "token", "tokenize",
+    "tomllib", "traceback", "typing", "unicodedata", "urllib", "uuid", "warnings", "weakref", "zipfile", "zlib",
+}  # fmt: skip
+"""None of these is needed to start a box. Those that the bare interpreter has loaded anyway are not counted."""
+KNOWN = set()
+"""Heavy modules that are loaded all the same, each with its reason. Empty is the aim."""
+MOST_OURS = 54
+"""Files of our own; each costs about 0.15 ms."""
+MOST_OTHERS = 16
+
+PROGRAM = f"""
+import sys
+bare = set(sys.modules)
+sys.path.insert(0, {ROOT!r})
+import os
+top, leave, report = os.getpid(), os._exit, int(sys.argv.pop(1))
+def show(code):
+    if os.getpid() == top:
+        os.write(report, "\\n".join([str(code), *(set(sys.modules) - bare)]).encode())
+    leave(code)
+os._exit = show
+from stockade.sandbox.cli.main import console
+console()
+"""
+
+
+def loaded(place: Place, *words: str):
+    """Exit code, and what was loaded beyond the bare interpreter when the console script ended."""
+    read, write = os.pipe()
+    command = (sys.executable, "-I", "-S", "-c", PROGRAM, str(write))
+    try:
+        done = place.call(*words, command=command, pass_fds=(write,))
+    finally:
+        os.close(write)
+    with open(read) as file:
+        code, *names = file.read().split("\n")
+    assert int(code) == done.returncode, done.stderr
+    return done, set(names)
+
+
+def warm(place: Place, *words: str) -> None:
+    """With site, since what is worked out the first time needs packages; twice, so that it is settled."""
+    for _ in range(2):
+        assert place.call(*words).returncode == 0
+
+
+RUN = ("run", "--", "true")
+
+
+def test_the_check_sees_a_heavy_module(place):
+    _done, found = loaded(place, "doctor", "--json")
+    assert {"json", "re", "stockade.sandbox.cli.doctor"} <= found
+
+
+@pytest.mark.parametrize("words", [RUN, ("run", *BOX, "--", "true")])
+def test_a_remembered_start_loads_nothing_heavy(place, words):
+    warm(place, *words)
+    done, found = loaded(place, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    heavy = {name for name in found if name.split(".")[0] in HEAVY or name in HEAVY}
+    assert sorted(heavy - KNOWN) == []
+    assert sorted(KNOWN - heavy) == [], "no longer loaded: take it out of KNOWN"
+
+
+def test_nor_many_modules(place):
+    warm(place, *RUN)
+    _done, found = loaded(place, *RUN)
+    ours = {name for name in found if name.split(".")[0] == "stockade"}
+    assert "stockade.sandbox.supervise" in ours
+    assert len(ours) <= MOST_OURS, sorted(ours)
+    assert len(found - ours) <= MOST_OTHERS, sorted(found - ours)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["stockade.policies.model", "stockade.policies.resolve", "stockade.sandbox.trial", "stockade.sandbox.terminal"],
+)
+def test_parts_that_a_remembered_start_does_without(place, name):
+    warm(place, *RUN)
+    assert name not in loaded(place, *RUN)[1]
