@@ -113,12 +113,29 @@ def parse_help(text: str) -> tuple[str, ...]:
     return tuple(row[0] for row in words if row and row[0].startswith("--"))
 
 
+WITHOUT_AMBIENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(47, 4, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, then another program."""
+
+
+def help_command(path: str) -> list[str]:
+    """How to ask a binary for its help; with ambient capabilities it would refuse even that."""
+    import sys
+
+    with open("/proc/self/status", "rb") as file:
+        ambient = [line.split()[1] for line in file if line.startswith(b"CapAmb:")]
+    if any(held.strip(b"0") for held in ambient):
+        return [sys.executable, "-I", "-S", "-c", WITHOUT_AMBIENT, path, "--help"]
+    return [path, "--help"]
+
+
 def inspect(path: str) -> Bwrap:
     """Ask a binary for its options. Raises SandboxUnavailable when it can't be run or is too old."""
     import subprocess
 
     try:
-        done = subprocess.run([path, "--help"], capture_output=True, timeout=10, env={}, check=False)
+        done = subprocess.run(help_command(path), capture_output=True, timeout=10, env={}, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxUnavailable(
             f"could not run {path!r}: {error}", mode="", missing=("bwrap",), remedy=INSTALL

@@ -124,8 +124,8 @@ def confine(
 ) -> Confined:
     """Build a confined start without starting it. Arguments as for ``run``.
 
-    Raises what ``run`` raises; RequestError also for a policy that needs the keeper: stand-ins for protected
-    names, or sources that an unprivileged uid can't reach.
+    Raises what ``run`` raises; RequestError also for a policy that needs the keeper: a leased network, stand-ins
+    for protected names, or sources that an unprivileged uid can't reach.
     """
     from stockade.sandbox import probe
     from stockade.sandbox.conduct import judge
@@ -152,6 +152,11 @@ def confine(
 
 
 def refuse_keeper_work(start: Confinement) -> None:
+    if start.plan.leased:  # without its lease the box would have the caller's network
+        raise RequestError(
+            "could not build a start that needs no keeper: a leased network needs one",
+            remedy='Use stockade.run, or a policy with network.egress = "none".',
+        )
     launch = Launch()
     try:
         staged, _places = stage(start.plan, launch)

@@ -129,7 +129,7 @@ class Keeper:
         self.poll.register(orders, select.POLLIN)
         try:
             for path in job["stubs"]:
-                run.held.append(stubs.hold(path))
+                run.held.append(stubs.hold(path, run.credentials))
             pid, failure = self.launch(job, fds)
         except OSError as error:
             pid, failure = 0, ("prepare", error.errno or errno.EIO, os.fsdecode(error.filename or ""))

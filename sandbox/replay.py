@@ -19,8 +19,9 @@ FIRST_FD = 3
 
 
 def line(start: Confinement) -> str:
-    """One command, POSIX shell. Stand-ins for protected names are replaced by empty read-only directories."""
-    plan = start.plan.replace(mounts=tuple(map(stand_in(start.plan), start.plan.mounts)))
+    """One command, POSIX shell. Stand-ins for protected names are replaced by empty read-only directories, and a
+    leased network by an empty one."""
+    plan = start.plan.replace(mounts=tuple(map(stand_in(start.plan), start.plan.mounts)), leased=False)
     rendered = lines.render(plan, supervised=False, seccomp=False, by_descriptor=False, staged={})
     documents = [(FIRST_FD + at, source.data) for at, source in enumerate(rendered.sources)]
     options = rendered.renumbered(number for number, _data in documents)

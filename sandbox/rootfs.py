@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stockade.sandbox.mounts import BIND, BIND_RO, DATA, DEV, MASK, PROC, SYMLINK, TMPFS, Mount
+from stockade.sandbox.mounts import BIND_RO, DATA, DEV, MASK, PROC, SYMLINK, TMPFS, Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,8 +173,6 @@ def own_places(policy: Resolved, facts: Facts) -> list[Mount]:
     mounts.append(proc(facts))
     if policy.home == "empty":
         mounts.append(Mount(TMPFS, facts.home, reason="an empty HOME", size=tmp, perms=0o700))
-    else:
-        mounts.append(Mount(BIND, facts.home, facts.expand(policy.home), "HOME, as the policy says", pinned=True))
     return mounts
 
 

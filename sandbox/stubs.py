@@ -31,8 +31,8 @@ class Stub(Record):
     fd: int
 
 
-def hold(path: bytes) -> Stub:
-    """Make the stand-in at ``path``, or share the one that is there.
+def hold(path: bytes, owner: tuple[int, int] | None = None) -> Stub:
+    """Make the stand-in at ``path``, or share the one that is there. ``owner``: uid and gid that may look into it.
 
     No symlink is followed on the way. Raises OSError; ENOTDIR when something that is no directory has come
     into being there.
@@ -41,7 +41,7 @@ def hold(path: bytes) -> Stub:
     parent = open_plain(head)
     try:
         for _attempt in range(ATTEMPTS):
-            fd = make_and_lock(parent, name)
+            fd = make_and_lock(parent, name, owner)
             if fd is not None:
                 return Stub(parent, name, fd)
         raise OSError(errno.EBUSY, "the stand-in keeps changing", path)
@@ -50,7 +50,7 @@ def hold(path: bytes) -> Stub:
         raise
 
 
-def make_and_lock(parent: int, name: bytes) -> int | None:
+def make_and_lock(parent: int, name: bytes, owner: tuple[int, int] | None) -> int | None:
     """A locked descriptor of the stand-in, or None when another run removed it under us."""
     try:
         os.mkdir(name, MODE, dir_fd=parent)
@@ -62,6 +62,7 @@ def make_and_lock(parent: int, name: bytes) -> int | None:
     except FileNotFoundError:
         return None
     if made:
+        give_to(fd, owner)
         os.fchmod(fd, MODE)
     try:
         # Never wait: anybody who can open it could hold a lock, and the keeper serves other runs too.
@@ -74,6 +75,15 @@ def make_and_lock(parent: int, name: bytes) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def give_to(fd: int, owner: tuple[int, int] | None) -> None:
+    """Let the identity of a dropped root list it: what walks the workspace would stumble over it otherwise."""
+    if owner is not None:
+        try:
+            os.fchown(fd, *owner)
+        except OSError:
+            pass  # the file system knows no such owner: it can be passed by all the same
 
 
 def is_at(fd: int, parent: int, name: bytes) -> bool:

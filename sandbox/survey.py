@@ -152,7 +152,7 @@ def in_reach(path: str, roots: Iterable[str], identity: Identity) -> bool:
 def home_directory() -> str:
     """The caller's home as a real path; a made-up one where it has none that can be a directory of its own."""
     home = os.environ.get("HOME") or passwd_home()
-    if not os.path.isabs(home) or "\0" in home:
+    if not os.path.isabs(home) or any(letter in home for letter in "\0\n:"):  # it goes into /etc/passwd
         return "/home/user"
     real = os.path.realpath(home)
     if real == "/" or not (
@@ -267,10 +267,11 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
         real = real_path(absolute(path, workspace, home))
         if not (others_can(real, 0o7) and can_be_placed(real, home, grants)):
             return path
-    if policy.workspace == "read-only" and not (
-        others_can(workspace, 0o5) and can_be_placed(workspace, home, grants)
-    ):
-        return workspace
+    reads = (*policy.read, *((workspace,) if policy.workspace == "read-only" else ()))
+    for path in reads:
+        real = real_path(absolute(path, workspace, home))
+        if not (others_can(real, 0o5) and can_be_placed(real, home, grants)):
+            return path
     return ""
 
 

@@ -105,6 +105,13 @@ def apparmor(said: str) -> Capability:
 
 def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> Capability:
     """Which knob it is (pure, given how settings are read)."""
+    if read("/proc/1/comm") == "bwrap":
+        return Capability(
+            "user-namespaces",
+            "disabled",
+            f"this is a box already: making a {name} namespace in it is refused ({errno.errorcode.get(code, code)})",
+            "Run outside of the sandbox you are in; it confines what is started here too.",
+        )
     if code == errno.ENOSPC:
         knob = f"user.max_{LIMITS[name]}_namespaces"
         value = read(f"/proc/sys/user/max_{LIMITS[name]}_namespaces")

@@ -46,6 +46,12 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
             real = tree.real(facts.expand(path))
             check_link(path, real, origin.get(key, ""), facts)
             mounts.append(grant(path, real, op, facts, tree, notes))
+    if policy.home != "empty":
+        # Shown as HOME: the same conditions as for a writable place.
+        real = tree.real(facts.expand(policy.home))
+        check_link(policy.home, real, origin.get("filesystem.home", ""), facts)
+        given = grant(policy.home, real, BIND, facts, tree, notes)
+        mounts.append(given.replace(dest=facts.home, reason="HOME, as the policy says"))
     kept = [guard(path, top, tree) for path, top in protected(policy, facts, mounts, tree)]
     return Place(
         mounts=tuple(mounts),
@@ -68,7 +74,7 @@ def protected(policy: Resolved, facts: Facts, mounts: Sequence[Mount], tree: Hos
     pairs = []
     for path in dict.fromkeys([*names, *facts.own_state]):
         mount = covering(mounts, path)
-        if mount in tops and path != mount.source:
+        if mount in tops and mount.source == mount.dest and path != mount.source:
             pairs.append((path, mount.source))
     return pairs
 
@@ -150,7 +156,7 @@ def guards(policy: Resolved, facts: Facts, place: Place, tree: HostTree) -> list
     for path in facts.hidden:
         mounts += hidden(path, place, tree)
     for path in facts.own_state:
-        if kind(tree, path) == "dir" and host_path(place.mounts, path) is not None:
+        if kind(tree, path) == "dir" and host_path(place.mounts, path) == path:
             mounts.append(cover(path, "stockade's own state"))
     return mounts
 

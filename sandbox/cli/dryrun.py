@@ -47,6 +47,7 @@ def text(start: Confinement, line: str, level: str) -> str:
     on = colour_on(sys.stdout)
     plan = start.plan
     rows = [[mount.op, mount.dest, mount.reason] for mount in plan.mounts]
+    missing = "the leased network, the syscall filter" if plan.leased else "the syscall filter"
     parts = [
         paint("mounts", "bold", on),
         table(rows, on),
@@ -56,7 +57,7 @@ def text(start: Confinement, line: str, level: str) -> str:
         f"  directory {escape(plan.cwd)}, enforcement {level}, syscall filter {plan.seccomp}",
         f"  limits {', '.join(f'{name}={value}' for name, value in plan.limits)}",
         *(f"  note: {escape(note)}" for note in plan.notes),
-        paint("the same by hand (without the syscall filter, limits and supervision)", "bold", on),
+        paint(f"the same by hand (without {missing}, limits and supervision)", "bold", on),
         line,
     ]
     return "\n".join(part.rstrip("\n") for part in parts) + "\n"

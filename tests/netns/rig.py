@@ -57,7 +57,12 @@ def run(scenario: Callable[..., object], identity: str, *arguments: object) -> A
         os.chmod(top, 0o755)
         answer = os.path.join(top, "answer")
         job = [inspect.getfile(scenario), scenario.__name__, identity, top, json.dumps(arguments)]
-        argv = [sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import rig; rig.main()", str(HERE)]
+        argv = [
+            sys.executable,
+            "-c",
+            "import sys; sys.path.insert(0, sys.argv[1]); import rig; rig.main()",
+            str(HERE),
+        ]
         done = subprocess.run(
             [*argv, *job], cwd=top, env=environment(top), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=SECONDS,
@@ -161,7 +166,9 @@ class World:
         tree["process"] = {"user": USERS.get(self.identity, "auto")}
         return parse_tree(tree, "a test")
 
-    def run(self, command: Sequence[str] | str, egress: str = "allow", allow: Sequence[str] = (), **options: Any) -> Any:
+    def run(
+        self, command: Sequence[str] | str, egress: str = "allow", allow: Sequence[str] = (), **options: Any
+    ) -> Any:
         """One run and what was seen of it: its result, and from outside ``wire``, ``asked`` and ``served``."""
         import stockade
 
@@ -195,7 +202,18 @@ class World:
 
 def brief(result: Any) -> dict[str, Any]:
     document = result.to_json()
-    wanted = ("outcome", "reason", "started", "stdout", "stderr", "egress", "denials", "notes", "enforcement", "rule")
+    wanted = (
+        "outcome",
+        "reason",
+        "started",
+        "stdout",
+        "stderr",
+        "egress",
+        "denials",
+        "notes",
+        "enforcement",
+        "rule",
+    )
     found = {name: document[name] for name in wanted}
     dropped = document["egress_dropped"]
     return {**found, "code": document["exit_code"], "dropped": dropped and dropped["packets"]}

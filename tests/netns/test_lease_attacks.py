@@ -81,7 +81,10 @@ def fast_open(address, port):
 SILENT = {
     "ipv6": ("tcp('2001:db8::66')", "ENETUNREACH"),
     "ipv6 udp": ("udp('2001:db8::66', 123)", "ENETUNREACH"),
-    "ipv6 of the link": ("udp('ff02::1%' + DEVICE.decode(), 5353, wait=0.5, connected=False)", ("EADDRNOTAVAIL", "EPERM")),
+    "ipv6 of the link": (
+        "udp('ff02::1%' + DEVICE.decode(), 5353, wait=0.5, connected=False)",
+        ("EADDRNOTAVAIL", "EPERM"),
+    ),
     "ipv6 metadata": ("tcp('fd00:ec2::254')", "ENETUNREACH"),
     "host's loopback": ("tcp('127.0.0.1')", "ECONNREFUSED"),
     "host's loopback, IPv6": ("tcp('::1')", "ECONNREFUSED"),
@@ -271,8 +274,12 @@ def rebinding_body():
 
 
 def binary_script():
-    fetch = "import urllib.request; print(urllib.request.urlopen(\"http://good.example/\").read().decode())"
-    tries = ("nft list ruleset && echo listed", "nft flush ruleset && echo flushed", "ip link delete tap0 && echo gone")
+    fetch = 'import urllib.request; print(urllib.request.urlopen("http://good.example/").read().decode())'
+    tries = (
+        "nft list ruleset && echo listed",
+        "nft flush ruleset && echo flushed",
+        "ip link delete tap0 && echo gone",
+    )
     return "\n".join((*tries, f"{rig.plain_python()} -c '{fetch}'"))
 
 

@@ -475,7 +475,10 @@ def record(rig: Rig) -> Nft:
 
 def scenario_record_answers_every_address(rig: Rig) -> None:
     nft = record(rig)
-    with listen(socket.SOCK_STREAM, TCP_PORT, "127.0.0.1") as sink4, listen(socket.SOCK_STREAM, TCP_PORT, "::1") as sink6:
+    with (
+        listen(socket.SOCK_STREAM, TCP_PORT, "127.0.0.1") as sink4,
+        listen(socket.SOCK_STREAM, TCP_PORT, "::1") as sink6,
+    ):
         for address, sink in (("93.184.216.34", sink4), ("169.254.169.254", sink4), (GOOD6, sink6)):
             with tcp(address, 443) as ours, sink.accept()[0] as theirs:
                 assert original(theirs) == (address, 443)
@@ -505,9 +508,12 @@ def scenario_record_knows_where_a_datagram_was_to_go(rig: Rig) -> None:
     nft = record(rig)
     with contextlib.ExitStack() as stack:
         sinks = {
-            (4, port): stack.enter_context(listen(socket.SOCK_DGRAM, port, "127.0.0.1")) for port in (DNS_PORT, UDP_PORT)
+            (4, port): stack.enter_context(listen(socket.SOCK_DGRAM, port, "127.0.0.1"))
+            for port in (DNS_PORT, UDP_PORT)
         }
-        sinks |= {(6, port): stack.enter_context(listen(socket.SOCK_DGRAM, port, "::1")) for port in (DNS_PORT, UDP_PORT)}
+        sinks |= {
+            (6, port): stack.enter_context(listen(socket.SOCK_DGRAM, port, "::1")) for port in (DNS_PORT, UDP_PORT)
+        }
         for address, port in (("8.8.8.8", 53), (GOOD4, 123), (GOOD6, 53), (BAD6, 9999)):
             family = 6 if ":" in address else 4
             sink = sinks[family, DNS_PORT if port == 53 else UDP_PORT]
@@ -549,9 +555,8 @@ def scenario_nothing_leaves_a_recording_lease_even_with_a_link(rig: Rig) -> None
     rulesrig.link_up("tap0")
     rulesrig.add_address("tap0", BOX4, 24)
     rulesrig.add_route("203.0.113.0/24", "tap0")
-    with listen(socket.SOCK_STREAM, TCP_PORT, "127.0.0.1") as sink:
-        with tcp(BAD4, 443), sink.accept()[0] as theirs:
-            assert original(theirs) == (BAD4, 443)
+    with listen(socket.SOCK_STREAM, TCP_PORT, "127.0.0.1") as sink, tcp(BAD4, 443), sink.accept()[0] as theirs:
+        assert original(theirs) == (BAD4, 443)
     for protocol in (ICMP, SCTP):
         packet = ipv4(protocol, BAD4, struct.pack("!BBHHH", 8, 0, 0xF7FD, 1, 1))
         assert errno_of(lambda packet=packet: send_raw(packet, BAD4)) == "EPERM"

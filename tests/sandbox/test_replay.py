@@ -135,3 +135,10 @@ def test_run_by_hand_it_shows_the_same(shell, project, tmp_path):
     assert "read-only" in own
     assert (replayed.stdout, replayed.returncode) == (own, 0), replayed.stderr
     assert sorted(os.listdir(project)) == [".env", "a", "it's", "nl\nx"]
+
+
+@pytest.mark.parametrize("egress", ["none", "record", "allow", "open"])
+def test_by_hand_there_is_no_network_whatever_was_asked_for(egress):
+    given = start(egress=egress)
+    assert given.plan.leased == (egress != "none")
+    assert "--unshare-net" in shlex.split(replay.line(given))

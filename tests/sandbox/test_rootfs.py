@@ -161,10 +161,9 @@ def test_of_sys_only_the_topology_is_shown():
     assert at(view(tree(**{"/sys/devices/system": FILE})), "/sys/devices/system") is None
 
 
-def test_a_home_of_the_policy_is_bound_in_place_of_the_empty_one():
-    mount = at(view(home="~/sandbox-home"), "/home/ann")
-    assert (mount.op, mount.source, mount.pinned) == (BIND, "/home/ann/sandbox-home", True)
-    assert at(view(home="h"), "/home/ann").source == "/srv/project/h"
+def test_a_home_of_the_policy_takes_the_place_of_the_empty_one():
+    assert at(view(), "/home/ann").op == TMPFS
+    assert at(view(home="~/sandbox-home"), "/home/ann") is None
 
 
 # --- minimal ----------------------------------------------------------------------------------------------

@@ -150,6 +150,15 @@ def test_a_link_decides_only_where_nobody_could_have_planted_it(path, origin, ta
     assert origin in caught.value.message
 
 
+def test_a_home_of_the_policy_is_a_writable_grant_shown_as_home():
+    host = tree(**{"/home/ann/sandbox-home": DIR})
+    (mount,) = [each for each in place(host, home="~/sandbox-home").mounts if each.dest == "/home/ann"]
+    assert (mount.op, mount.source, mount.pinned) == (BIND, "/home/ann/sandbox-home", True)
+    for whole in ("~", "/usr"):
+        with pytest.raises(PolicyError, match="holds the home or the system"):
+            place(host, home=whole)
+
+
 @pytest.mark.parametrize("path", ["/home", "/home/ann", "~", "/usr", "/etc", "/root", "to-home"])
 def test_the_home_and_the_system_are_not_granted_for_writing(path):
     host = tree(**{"/srv/project/to-home": link("/home/ann"), "/root": DIR})

@@ -1,0 +1,358 @@
+"""A lease lives as long as its run, whoever dies first and whenever: afterwards nothing of it is left.
+
+And a run whose network went away is a failure of the runner with the part named, never the program's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import leasewatch
+import psutil
+import pytest
+from leasewatch import KINDS, Watch, command, wait_for
+
+import stockade
+from stockade.netns.lease import Lease
+from stockade.sandbox import keeperlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.kernel
+
+MOMENTS = [round(random.Random(seed).uniform(0.0, 0.16), 4) for seed in range(8)]
+"""Seconds after the start: the interpreter starts, the keeper is forked, the lease is made, the program runs."""
+ROW = int(os.environ.get("STOCKADE_SOAK", "100"))
+"""Leases in a row in one process; STOCKADE_SOAK=500 for more."""
+PARTS = {"allow": ["holder", "slirp4netns"], "record": ["holder"]}
+PAIRS = [(kind, part) for kind, parts in PARTS.items() for part in parts]
+
+
+@pytest.fixture
+def place(monkeypatch) -> Iterator[leasewatch.Place]:
+    with leasewatch.place() as made:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(made.home / "cache"))
+        monkeypatch.setenv("HOME", str(made.home))
+        monkeypatch.setenv("TMPDIR", str(made.temporary))
+        monkeypatch.chdir(made.work)
+        yield made
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Of a process that has no keeper yet."""
+    keeperlink.end_keeper()
+    with leasewatch.subreaper():
+        yield Watch()
+        keeperlink.end_keeper()
+
+
+@contextlib.contextmanager
+def supervisor(place, kind, *program) -> Iterator[subprocess.Popen[bytes]]:
+    process = place.start(command(kind, *program))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def options(kind):
+    return {"allow": ["192.0.2.1"]} if kind == "allow" else {"record_egress": True}
+
+
+# --- the supervisor -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_undisturbed_run_leaves_nothing(place, watch, kind):
+    with supervisor(place, kind, "sh", "-c", "exit 7") as process:
+        assert process.wait(leasewatch.PATIENCE) == 7
+    watch.assert_nothing_left(place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=["kill", "ctrl-c", "term"])
+def test_supervisor_ends_at_any_moment(place, watch, kind, number):
+    for moment in MOMENTS:
+        with supervisor(place, kind) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(moment)
+            watch.below()
+            process.send_signal(number)
+            code = process.wait(leasewatch.PATIENCE)
+            assert code in (-number, 128 + number), (
+                f"after {moment} s it ended with {code}: {process.communicate()}"
+            )
+        watch.assert_nothing_left(place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", ["holder", "slirp4netns", "bwrap", "sleep"])
+def test_supervisor_is_killed_when_a_part_has_just_come(place, watch, kind, part):
+    if part == "slirp4netns" and kind == "record":
+        part = "holder"
+    with supervisor(place, kind) as process:
+        watch.one(part)
+        process.kill()
+        process.wait(leasewatch.PATIENCE)
+    watch.assert_nothing_left(place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_during_a_run_is_the_programs_to_answer(place, watch, kind):
+    script = "trap 'echo asked; exit 9' INT; echo up; while :; do sleep 0.01; done"
+    with supervisor(place, kind, "sh", "-c", script) as process:
+        assert process.stdout.readline() == b"up\n"
+        assert [each for part in PARTS[kind] for each in [watch.one(part)]]
+        process.send_signal(signal.SIGINT)
+        out, _err = process.communicate(timeout=leasewatch.PATIENCE)
+        assert (out, process.returncode) == (b"asked\n", 9)
+    watch.assert_nothing_left(place)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import stockade
+from stockade.sandbox import keeperlink
+options = {"allow": ["192.0.2.1"]} if sys.argv[1] == "allow" else {"record_egress": True}
+stockade.run(["true"], **options)
+before = len(os.listdir("/proc/self/fd")), threading.active_count()
+for moment in map(float, sys.argv[2:]):
+    timer = threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        stockade.run(["sleep", "60"], **options)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise SystemExit("it was not interrupted")
+    timer.join()
+    after = len(os.listdir("/proc/self/fd")), threading.active_count()
+    assert after == before, (moment, before, after)
+result = stockade.run(["true"], **options)
+assert (result.outcome, result.exit_code) == ("exited", 0), result.reason
+keeperlink.end_keeper()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_library_call_is_interrupted_at_any_moment(place, watch, kind):
+    process = place.start([sys.executable, "-c", INTERRUPTED, kind, *(str(moment / 3) for moment in MOMENTS)])
+    out, err = process.communicate(timeout=leasewatch.PATIENCE)
+    assert (out, process.returncode) == (b"fine\n", 0), err.decode()
+    watch.assert_nothing_left(place)
+
+
+# --- a part ends under a run --------------------------------------------------------------------------------------
+
+
+def in_thread(run):
+    """Has ``run`` done beside; where its result will be."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run()))
+    thread.start()
+    return thread, results
+
+
+def after(kind, disturb, *program, **more):
+    """The result of a run that is disturbed while its program runs."""
+    thread, results = in_thread(lambda: stockade.run([*(program or leasewatch.FOREVER)], **options(kind), **more))
+    try:
+        disturb()
+    finally:
+        thread.join(leasewatch.PATIENCE)
+    assert results, "the run did not end"
+    return results[0]
+
+
+def is_fine(kind):
+    result = stockade.run(["sh", "-c", "exit 3"], **options(kind))
+    return (result.outcome, result.exit_code) == ("exited", 3)
+
+
+@pytest.mark.parametrize(("kind", "part"), PAIRS)
+def test_part_that_is_killed_is_named(place, watch, kind, part):
+    def disturb():
+        watch.one("sleep")
+        watch.one(part).kill()
+
+    assert is_fine(kind)
+    result = after(kind, disturb)
+    assert (result.outcome, result.started, result.exit_code) == ("runner_failed", True, None)
+    assert result.reason == f"the leased network broke: {part} ended during the run"
+    assert (result.returncode, result.denials) == (125, ())
+    assert is_fine(kind)
+    keeperlink.end_keeper()
+    watch.assert_nothing_left(place)
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_program_that_ends_with_its_network_is_not_blamed(place, watch, code):
+    """It sees its link go before anybody can tell that the connector has ended."""
+    script = "while [ -e /sys/class/net/tap0 ] && grep -q tap0 /proc/net/dev; do :; done; exit " + str(code)
+
+    def disturb():
+        watch.one("sh")
+        watch.one("slirp4netns").kill()
+
+    for _ in range(3):
+        result = after("allow", disturb, "sh", "-c", script)
+        assert (result.outcome, result.started) == ("runner_failed", True), result.reason
+        assert "slirp4netns" in result.reason
+    watch_end(watch, place)
+
+
+def watch_end(watch, place):
+    keeperlink.end_keeper()
+    watch.assert_nothing_left(place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keeper_that_is_killed(place, watch, kind):
+    def disturb():
+        watch.one("sleep")
+        os.kill(keeperlink._link.pid, signal.SIGKILL)
+
+    assert is_fine(kind)
+    result = after(kind, disturb)
+    assert (result.outcome, result.started, result.exit_code) == ("lost", True, None)
+    assert "keeper" in result.reason
+    assert is_fine(kind)
+    watch_end(watch, place)
+
+
+@pytest.mark.parametrize(("kind", "part"), PAIRS)
+@pytest.mark.parametrize("step", ["wait_rules", "wait_attached"])
+def test_part_that_is_killed_before_the_program_starts(place, watch, monkeypatch, kind, part, step):
+    original = getattr(Lease, step)
+
+    def killing(lease):
+        original(lease)
+        process = watch.one(part)
+        process.kill()
+        wait_for(lambda: not leasewatch.is_alive(process), "end of it")
+
+    monkeypatch.setattr(Lease, step, killing)
+    result = stockade.run(["sh", "-c", "echo ran"], **options(kind))
+    assert (result.outcome, result.returncode) == ("runner_failed", 125)
+    assert part in result.reason
+    # Once let go, it may have printed something before its network was found to be gone.
+    assert result.started or result.stdout == b""
+    monkeypatch.undo()
+    watch_end(watch, place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_error_between_start_and_ready(place, watch, monkeypatch, kind):
+    from stockade.sandbox import conduct
+
+    def fail(*_arguments, **_options):
+        watch.one("holder")
+        raise ZeroDivisionError
+
+    assert is_fine(kind)
+    descriptors = open_descriptors()
+    monkeypatch.setattr(conduct, "prepare", fail)
+    with pytest.raises(ZeroDivisionError):
+        stockade.run(["true"], **options(kind))
+    monkeypatch.undo()
+    assert open_descriptors() == descriptors
+    wait_for(lambda: not watch.holders(), "end of the holder")
+    assert is_fine(kind)
+    watch_end(watch, place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", ["wait_rules", "wait_attached", "finish"])
+def test_interrupt_in_each_step(place, watch, monkeypatch, kind, step):
+    def interrupt(_lease):
+        raise KeyboardInterrupt
+
+    assert is_fine(kind)
+    descriptors, threads = open_descriptors(), threading.active_count()
+    monkeypatch.setattr(Lease, step, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stockade.run(["true"], **options(kind))
+    monkeypatch.undo()
+    assert (open_descriptors(), threading.active_count()) == (descriptors, threads)
+    watch_end(watch, place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_that_times_out(place, watch, kind):
+    result = stockade.run(["sleep", "60"], timeout=0.3, **options(kind))
+    assert (result.outcome, result.returncode) == ("timed_out", 124)
+    wait_for(lambda: not watch.holders() and not watch.named("slirp4netns"), "end of the lease")
+    watch_end(watch, place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", [None, "holder", "sleep"], ids=["at once", "lease made", "running"])
+def test_awaited_run_that_is_cancelled(place, watch, kind, part):
+    async def cancelled():
+        task = asyncio.ensure_future(stockade.arun(["sleep", "60"], **options(kind)))
+        await asyncio.sleep(0)
+        if part is not None:
+            await asyncio.to_thread(watch.one, part)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    wait_for(lambda: not watch.holders() and not watch.named("slirp4netns"), "end of the lease")
+    watch_end(watch, place)
+
+
+# --- many ---------------------------------------------------------------------------------------------------------
+
+
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def zombies():
+    return [process.pid for process in psutil.Process().children() if process.status() == psutil.STATUS_ZOMBIE]
+
+
+def test_ten_at_once(place, watch):
+    results = {}
+
+    def one(number):
+        kind = ("allow", "record")[number % 2]
+        results[number] = stockade.run(["sh", "-c", f"ip link 2>&1; echo {number}; exit {number}"], **options(kind))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = {number: (each.outcome, each.exit_code, each.stdout.split()[-1]) for number, each in results.items()}
+    assert found == {number: ("exited", number, b"%d" % number) for number in range(10)}
+    watch_end(watch, place)
+
+
+def test_many_in_a_row(place, watch):
+    assert all(map(is_fine, KINDS))
+    keeper = psutil.Process(keeperlink._link.pid)
+    settle = lambda: (time.sleep(0.02), len(watch.below()))[1]  # noqa: E731
+    idle = wait_for(lambda: not watch.named("slirp4netns") and not watch.holders() and settle(), "idle keeper")
+    before = open_descriptors(), threading.active_count(), keeper.num_fds()
+    for number in range(ROW):
+        assert is_fine(("allow", "record")[number % 2]), number
+    wait_for(lambda: not watch.named("slirp4netns") and not watch.holders(), "end of the last lease")
+    assert (open_descriptors(), threading.active_count()) == before[:2]
+    wait_for(lambda: keeper.num_fds() <= before[2] + 2 * 3 and len(watch.below()) <= idle + 3, "idle keeper")
+    assert zombies() == []
+    watch_end(watch, place)
