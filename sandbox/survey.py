@@ -262,12 +262,15 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
     """The first granted path that the unprivileged uid can't read, or write where it must; empty if none."""
     home = home_directory()
     grants = roots_of(policy, workspace, home)
-    writes: Iterable[str] = (*policy.write, *((workspace,) if policy.workspace == "read-write" else ()))
+    own = ((workspace,) if policy.workspace == "read-write" else ()) + (
+        (policy.home,) if policy.home != "empty" else ()
+    )
+    writes: Iterable[str] = (*policy.write, *own)
     for path in writes:
         real = real_path(absolute(path, workspace, home))
         if not (others_can(real, 0o7) and can_be_placed(real, home, grants)):
             return path
-    reads = (*policy.read, *((workspace,) if policy.workspace == "read-only" else ()))
+    reads: Iterable[str] = (*policy.read, *((workspace,) if policy.workspace == "read-only" else ()))
     for path in reads:
         real = real_path(absolute(path, workspace, home))
         if not (others_can(real, 0o5) and can_be_placed(real, home, grants)):

@@ -187,8 +187,8 @@ def test_set_uid_programs_and_devices_are_dead(place, identity):
         mounts = [line.split(" ") for line in read("/proc/self/mounts").splitlines()]
         found["suid"] = [row[1] for row in mounts if "nosuid" not in row[3].split(",")]
         found["devices"] = [row[1] for row in mounts if "nodev" not in row[3].split(",")]
-        found["nodes"] = sorted(name for name in os.listdir("/dev")
-                                if stat.S_ISCHR(os.lstat(f"/dev/{name}").st_mode) or stat.S_ISBLK(os.lstat(f"/dev/{name}").st_mode))
+        kinds = {name: stat.S_IFMT(os.lstat(f"/dev/{name}").st_mode) for name in os.listdir("/dev")}
+        found["nodes"] = sorted(name for name, kind in kinds.items() if kind in (stat.S_IFCHR, stat.S_IFBLK))
         """,
         cwd=place,
         policy=policy(identity),
@@ -205,7 +205,8 @@ def test_set_uid_programs_and_devices_are_dead(place, identity):
 SETTINGS = """
 paths = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname",
          "/proc/sys/vm/drop_caches", "/proc/sys/fs/file-max", "/proc/sysrq-trigger", "/proc/sys/user/max_user_namespaces",
-         "/proc/sys/kernel/printk", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd", "/proc/irq/default_smp_affinity"]
+         "/proc/sys/kernel/printk", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd",
+         "/proc/irq/default_smp_affinity"]
 def openable(path):
     os.close(os.open(path, os.O_WRONLY))
 found.update({path: tried(openable, path) for path in paths if os.path.lexists(path)})
