@@ -158,7 +158,9 @@ class Lease:
             return
         wait_readable(self._ready, self._deadline, "slirp4netns")
         if os.read(self._ready, 1) != b"1":
-            raise failed("slirp4netns", "it ended before the link was there")
+            # Without a holder there is nothing to attach to.
+            part = "holder" if self._hung_up() else "slirp4netns"
+            raise failed(part, "it ended before the link was there")
         os.close(self._ready)
         self._ready = -1
 
@@ -275,6 +277,12 @@ class Lease:
         finally:
             os.close(ready_write)
             os.close(exit_read)
+
+    def _hung_up(self) -> bool:
+        assert self.control is not None
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        return any(events & select.POLLHUP for _fd, events in poll.poll(0))
 
     def _hear(self, part: str, deadline: float) -> tuple[dict[str, Any], list[int]]:
         assert self.control is not None

@@ -5,6 +5,7 @@ By hand because pyroute2 takes 100 ms to import and this is two messages; the te
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -16,6 +17,7 @@ RTA_OIF = 4
 HEADER = struct.Struct("=IHHII")
 ROUTE = struct.Struct("=BBBBBBBBI")
 ATTRIBUTE = struct.Struct("=HHI")
+CODE = struct.Struct("=i")
 
 
 def everything_is_local(family: int, index: int, sequence: int) -> bytes:
@@ -36,10 +38,17 @@ def make_everything_local() -> None:
 
 
 def exchange(link: socket.socket, message: bytes) -> None:
-    """Send one message and wait for its acknowledgement."""
+    """Send one message and wait for its acknowledgement. Raises OSError where it is refused, or not acknowledged."""
     link.send(message)
-    answer = link.recv(4096)
-    _length, kind, _flags, _sequence, _pid = HEADER.unpack_from(answer)
-    code = -struct.unpack_from("=i", answer, HEADER.size)[0] if kind == NLMSG_ERROR else 0
+    code = acknowledged(link.recv(4096))
     if code:
         raise OSError(code, os.strerror(code), "route")
+
+
+def acknowledged(answer: bytes) -> int:
+    """The errno that an answer carries (pure); 0 is the acknowledgement."""
+    if len(answer) < HEADER.size + CODE.size:
+        return errno.EPROTO
+    _length, kind, _flags, _sequence, _pid = HEADER.unpack_from(answer)
+    code: int = CODE.unpack_from(answer, HEADER.size)[0]
+    return -code if kind == NLMSG_ERROR else errno.EPROTO

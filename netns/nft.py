@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     class Engine(Protocol):
         """Where commands go. Answers (0 if all of them took effect, output, messages)."""
 
-        def cmd(self, text: str) -> tuple[int, str, str]: ...
+        def cmd(self, text: str, *, reading: bool) -> tuple[int, str, str]: ...
 
 
 BINDING = "nftables"
@@ -66,14 +66,14 @@ class Nft:
 
     def run(self, text: str) -> None:
         """Run commands as one transaction: all take effect or, with LeaseFailed, none does."""
-        self._command(text, "run packet rules")
+        self._command(text, "run packet rules", reading=False)
         self._loaded |= shape(text)
 
     def query(self, text: str) -> dict[str, Any]:
         """What a ``list`` command tells, as libnftables' JSON document. Raises LeaseFailed."""
         import json
 
-        output = self._command(text, "read packet rules")
+        output = self._command(text, "read packet rules", reading=True)
         try:
             document = json.loads(output) if output.strip() else {"nftables": []}
         except ValueError as error:
@@ -87,9 +87,9 @@ class Nft:
         if fault := mismatch(kind, self._loaded, found_chains(self.query(f"list table {TABLE}"))):
             raise _failed("verify packet rules", fault)
 
-    def _command(self, text: str, verb: str) -> str:
+    def _command(self, text: str, verb: str, *, reading: bool) -> str:
         try:
-            code, output, messages = self._engine.cmd(text)
+            code, output, messages = self._engine.cmd(text, reading=reading)
         except OSError as error:
             raise _failed(verb, f"{error}") from error
         if code != 0:
@@ -105,11 +105,11 @@ class _Library:
         if site is not None and site not in sys.path:
             sys.path.append(site)
         self._context: Any = __import__(BINDING).Nftables()
-        self._context.set_json_output(True)
         # Numbers: names of protocols would be looked up in /etc/protocols, one element after the other.
         self._context.set_numeric_proto_output(True)
 
-    def cmd(self, text: str) -> tuple[int, str, str]:
+    def cmd(self, text: str, *, reading: bool) -> tuple[int, str, str]:
+        self._context.set_json_output(reading)
         code, output, messages = self._context.cmd(text)
         return int(code), str(output), str(messages)
 
@@ -118,13 +118,16 @@ class _Program:
     """The nft program, started once a command."""
 
     def __init__(self, path: str) -> None:
-        self._argv = [path, "--json", "--numeric-protocol", "--file", "-"]
+        self._path = path
 
-    def cmd(self, text: str) -> tuple[int, str, str]:
+    def cmd(self, text: str, *, reading: bool) -> tuple[int, str, str]:
         import subprocess
 
+        # Never --json with a file: nft 1.0.6 reads it up as JSON, finds the rest empty and reports success.
+        how = ["--json", "--numeric-protocol", text] if reading else ["--file", "-"]
+        given = b"" if reading else text.encode()
         try:
-            done = subprocess.run(self._argv, input=text.encode(), capture_output=True, timeout=NFT_SECONDS, env={})
+            done = subprocess.run([self._path, *how], input=given, capture_output=True, timeout=NFT_SECONDS, env={})
         except subprocess.TimeoutExpired:
             return 1, "", f"it did not end within {NFT_SECONDS} s"
         return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")

@@ -6,14 +6,15 @@ of hosts are not written at all.
 
 Output of ``allow`` and ``open``, in order: loopback, metadata, misleading headers, what was accepted before, the
 lease's own network and other places that are never meant, the kind's own rules, refusal with a count. Connection
-tracking puts fragments together first; a fragment that it was told to leave alone carries no port, matches no
-accepting rule and is refused as ``*_other``.
+tracking puts fragments together first; one that it was told to leave alone (IP_NODEFRAG) is refused and counted
+without a port. Refusal of TCP is a reset, of all else an ICMP error: both fail at once.
 """
 
 from __future__ import annotations
 
 from stockade.netns.ruletext import (
     FAMILIES,
+    FRAGMENT,
     KEYS,
     REJECTED,
     SIZES,
@@ -28,6 +29,7 @@ from stockade.netns.ruletext import (
     refused,
     render,
 )
+from stockade.policies.hosts import METADATA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,13 +40,19 @@ if TYPE_CHECKING:
 LEASE = "10.0.2.0/24"
 """slirp4netns: its gateway 10.0.2.2 may stand for the host, its resolver 10.0.2.3 forwards any name."""
 
-METADATA4 = "{ 100.100.100.200, 168.63.129.16, 169.254.169.254 }"
-METADATA6 = (
-    "{ ::100.100.100.200, ::168.63.129.16, ::169.254.169.254, ::ffff:100.100.100.200, ::ffff:168.63.129.16, "
-    "::ffff:169.254.169.254, 64:ff9b::6464:64c8, 64:ff9b::a83f:8110, 64:ff9b::a9fe:a9fe, 2002:6464:64c8::/48, "
-    "2002:a83f:8110::/48, 2002:a9fe:a9fe::/48, fd00:ec2::254 }"
-)
-"""Written out, so that no run pays for computing them; the tests compute them from ``policies.hosts.METADATA``."""
+
+def _carriers(address: str) -> tuple[str, ...]:
+    """The IPv6 forms that may lead to an IPv4 address: compatible, mapped, NAT64, 6to4."""
+    a, b, c, d = map(int, address.split("."))
+    # nft takes dotted parts after :: and ::ffff: only.
+    halves = f"{a << 8 | b:x}:{c << 8 | d:x}"
+    return f"::{address}", f"::ffff:{address}", f"64:ff9b::{halves}", f"2002:{halves}::/48"
+
+
+_V4 = tuple(sorted(text for text in METADATA if ":" not in text))
+_V6 = tuple(sorted(text for text in METADATA if ":" in text))
+METADATA4 = f"{{ {', '.join(_V4)} }}"
+METADATA6 = f"{{ {', '.join((*_V6, *(form for text in _V4 for form in _carriers(text))))} }}"
 NEVER4 = f"{{ 0.0.0.0/8, {LEASE}, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3 }}"
 NEVER6 = "{ ::/8, fe80::/9, ff00::/8 }"
 """Unspecified, loopback, IPv4 in disguise; link-local and site-local; multicast."""
@@ -126,7 +134,7 @@ def _policing_text(sets: Sequence[Set], accepting: Sequence[str]) -> str:
     )
     chains = (
         REJECTED,
-        refused("dropped"),
+        *refused("dropped"),
         Chain("reached", "", count("reached", "accept")),
         Chain("output", base_line("filter", "output", "filter", "drop"), (*_GUARDS, *accepting, "goto refused")),
         Chain("input", base_line("filter", "input", "filter", "drop"), _INPUT),
@@ -136,14 +144,24 @@ def _policing_text(sets: Sequence[Set], accepting: Sequence[str]) -> str:
     return render(counters, (*own, *sets), chains)
 
 
-# An ICMP error about a refused or a finished packet goes back over lo to the address that sent it: that is the
-# `related` rule, which is limited to ICMP so that no helper's expectation can ever open a port.
+# The reset or the ICMP error that answers a refused packet goes to the box's own address over lo, and is `related`.
+# Over another link `related` is limited to ICMP, so that no helper's expectation can ever open a port.
+_RELATED = (
+    'oif "lo" ct state related accept',
+    # About a packet that connection tracking made nothing of: only the kernel sends these.
+    'oif "lo" icmp type { destination-unreachable, time-exceeded, parameter-problem } accept',
+    'oif "lo" icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } accept',
+    "ct state related meta l4proto { icmp, ipv6-icmp } accept",
+)
 _GUARDS = (
     'oif "lo" ip daddr 127.0.0.0/8 accept',
     'oif "lo" ip6 daddr ::1 accept',
     f"ip daddr {METADATA4} goto refused",
     f"ip6 daddr {METADATA6} goto refused",
-    "ct state related meta l4proto { icmp, ipv6-icmp } accept",
+    *_RELATED,
+    # A fragment that is still one here was kept from being put together.
+    f"{FRAGMENT} goto refused",
+    "exthdr frag exists goto refused",
     # Options and routing headers can name another destination than the one that is looked at.
     "ip hdrlength > 5 goto refused",
     "exthdr rt exists goto refused",
@@ -249,7 +267,7 @@ def _record_text(dns_port: int, tcp_port: int, udp_port: int) -> str:
     )
     chains = (
         REJECTED,
-        refused("seen_other"),
+        *refused("seen_other"),
         Chain("seen", "", count("seen", "accept")),
         # Before dstnat (-100), which replaces the destination, and after conntrack (-200).
         Chain("witness", base_line("filter", "output", "mangle", "drop"), _WITNESS),
@@ -265,7 +283,9 @@ _LOCAL = ("ip daddr 127.0.0.0/8 accept", "ip6 daddr ::1 accept")
 _WITNESS = (
     *_LOCAL,
     "ct direction reply accept",
-    "ct state related meta l4proto { icmp, ipv6-icmp } accept",
+    *_RELATED,
+    f"{FRAGMENT} goto refused",
+    "exthdr frag exists goto refused",
     *(
         f"meta l4proto udp update @udp{family} {{ {KEYS['source'][1].format(family=word)} }}"
         for family, word in FAMILIES.items()

@@ -58,21 +58,28 @@ def shape(text: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-REJECTED = Chain("rejected", "", ("reject with icmpx admin-prohibited",))
+# By ICMP a blocking connect fails after a second: the error comes while the socket is in use, and is only taken
+# seriously when the packet is sent again. A reset fails it at once, and is not limited in rate.
+REJECTED = Chain(
+    "rejected",
+    "",
+    ("meta l4proto tcp reject with tcp reset", "reject with icmpx admin-prohibited"),
+)
+FRAGMENT = "ip frag-off & 0x3fff != 0"
 
 
-def refused(direction: str) -> Chain:
-    """Counts a packet, then rejects it: by destination and port, by destination where it has no port, or neither."""
-    counted = () if direction == "seen_other" else count(direction, "goto rejected")
-    other = direction if direction == "seen_other" else f"{direction}_other"
-    lines = (
-        f"counter name {direction}",
-        *counted,
-        *(_add(f"{other}{family}", "other", family, "goto rejected") for family in FAMILIES),
+def refused(direction: str) -> tuple[Chain, Chain]:
+    """Chains that count a packet and reject it: by destination and port, or where it has no port by destination."""
+    portless = f"{direction}_other" if direction == "dropped" else direction
+    last = (
+        *(_add(f"{portless}{family}", "other", family, "goto rejected") for family in FAMILIES),
         f"counter name {direction}_overflow",
         "goto rejected",
     )
-    return Chain("refused", "", lines)
+    ported = count(direction, "goto rejected") if direction == "dropped" else ()
+    # The kernel would read the port of a later fragment out of its data.
+    first = (f"counter name {direction}", f"{FRAGMENT} goto portless", *ported, "goto portless")
+    return Chain("portless", "", last), Chain("refused", "", first)
 
 
 def count(name: str, verdict: str) -> tuple[str, ...]:

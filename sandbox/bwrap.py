@@ -64,15 +64,16 @@ def is_unmapped_root(uid: int, path: str) -> bool:
     """Whether ``uid`` only stands for the host's root: in a user namespace that maps nobody but its maker.
 
     Every owner outside is shown as the same number there, so only the system's own directories are taken on
-    trust, and only where the root directory has that owner too, or is our own (a box's is).
+    trust, and only where /usr has that owner too. (The map is no help: in a box it names the root of another
+    namespace.)
     """
     with open("/proc/sys/kernel/overflowuid", "rb") as file:
         stand_in = int(file.read())
     with open("/proc/self/uid_map", "rb") as file:
         ranges = [tuple(map(int, line.split())) for line in file]
-    if uid != stand_in or any(inside <= uid < inside + count or outside == 0 for inside, outside, count in ranges):
+    if uid != stand_in or any(inside <= uid < inside + count for inside, _outside, count in ranges):
         return False
-    return os.stat("/").st_uid in (uid, os.geteuid()) and (path in ("/", "/usr") or path.startswith("/usr/"))
+    return os.stat("/usr").st_uid == uid and (path in ("/", "/usr") or path.startswith("/usr/"))
 
 
 def locate(configured: str | None = None) -> str:

@@ -119,7 +119,7 @@ def boxed(
     )
     plan = start.plan
     diagnosis = diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
-    if io.terminal and diagnosis.code == 0:  # else setsid would be what was executed
+    if leads_terminal(io) and diagnosis.code == 0:  # else setsid would be what was executed
         start = with_terminal(start)
     before = manifest(start)
     finished = in_lease(lease) or execute(
@@ -179,6 +179,11 @@ def closed_lease(lease: Lease | None, finished: Finished) -> tuple[Finished, Rep
 def load_verdict() -> None:
     """Import what comes after the run while the box is being set up."""
     from stockade.sandbox import verdict  # noqa: F401
+
+
+def leads_terminal(io: Io) -> bool:
+    """Whether the program's standard input is a terminal; setsid takes no other, and nobody could type anyway."""
+    return io.terminal and isinstance(io.stdin, int) and os.isatty(io.stdin)
 
 
 def with_terminal(start: Confinement) -> Confinement:

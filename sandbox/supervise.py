@@ -40,6 +40,9 @@ GRACE = 0.1
 ASK_AGAIN = 0.002
 """Seconds until a stop that nobody could hear yet is tried again."""
 
+EMPTY = 1.0
+"""Seconds after which a box that was asked to stop and has nobody in it is killed."""
+
 SAMPLE = 0.1
 """Seconds between two counts of the processes in the box."""
 
@@ -137,6 +140,7 @@ class Supervisor:
         self.released = not self.confined
         self.kill_at: float | None = None
         self.unheard = 0
+        self.unheard_until = 0.0
         self.sample_at = time.monotonic() + SAMPLE
         self.held = held
         self.found: dict[str, Any] = {}
@@ -198,7 +202,11 @@ class Supervisor:
     def check_time(self) -> None:
         now = time.monotonic()
         if self.unheard:
-            self.stop(self.unheard)
+            if now < self.unheard_until:
+                self.stop(self.unheard)
+            else:
+                self.unheard = 0
+                self.kill()
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
             self.kill()
@@ -291,36 +299,33 @@ class Supervisor:
             self.found["gate_failure"] = failure
             self.kill()
             return
-        os.write(self.gate, b"g")
+        try:
+            os.write(self.gate, b"g")
+        except BrokenPipeError:
+            return  # the box was killed meanwhile: how bwrap ended says so next
         self.released = True
 
     def on_stop(self, fd: int, _events: int) -> None:
         for number in os.read(fd, 64):
-            if number in (signal.SIGWINCH, signal.SIGCONT):
-                self.follow_terminal(number)
-            elif number == signal.SIGKILL or self.found.get("stop_signal") or not self.released:
+            if number == signal.SIGKILL or self.found.get("stop_signal") or not self.released:
                 self.found.setdefault("stop_signal", number)
                 self.kill()
             else:
                 self.found["stop_signal"] = number
                 self.stop(number)
 
-    def follow_terminal(self, number: int) -> None:
-        """The caller's terminal changed its size, or is ours again after we were stopped."""
-        if self.terminal is not None:
-            if number == signal.SIGCONT:
-                self.terminal.resume()
-            self.terminal.resize()
-
     def stop(self, number: int) -> None:
         """Ask every process of the run to stop: a shell runs its trap only when its child has ended.
 
-        Just let go, the box has nobody yet who would hear it: then it is asked again until somebody is there.
+        Just let go, the box has nobody yet who would hear it: then it is asked again until somebody is there. In
+        an old one that has nobody left the first process hangs: a program may have stopped it. It is killed.
         """
         if not self.released:
             self.kill()
             return
         there = self.processes()
+        if not there and not self.unheard:
+            self.unheard_until = time.monotonic() + EMPTY
         self.unheard = 0 if there else number
         for pid in there:
             for each in (number, signal.SIGCONT):

@@ -22,6 +22,8 @@ EVENT = {
     "tool_name": "Bash",
     "tool_input": {"command": "rm -rf ~/"},
 }
+COLLECTORS = (("collect.guard.example", 443), ("192.0.2.1", 8443))
+"""Whom the confined hook calls beside the ear: a name and an address that are reserved for documentation."""
 OUTSIDE = ("/usr/local/bin/stockade-demo-widget", "/etc/cron.d/stockade-demo-widget")
 COLOURED = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
@@ -57,8 +59,8 @@ def show(result, cwd: Path) -> None:
     for denial in result.denials:
         row("denied", f"{denial.kind} {denial.subject} ({denial.certainty}) {denial.detail}")
     for attempt in result.egress:
-        passed = "allowed" if attempt.allowed else "refused"
-        row("asked for", f"{attempt.host}:{attempt.port} {attempt.protocol} via {attempt.via}, {passed}")
+        sent = attempt.data.partition("\n")[0]
+        row("called", f"{attempt.host}:{attempt.port} by {attempt.via}, {attempt.bytes} bytes, {sent!r}")
     if result.files_written is not None:
         written = [f"{os.path.relpath(file.path, cwd)} ({file.kind})" for file in result.files_written]
         row("wrote", ", ".join(written) or "nothing that stays")
@@ -164,25 +166,14 @@ def scene_hook_without_a_fence(stage: Stage, run) -> None:
     stage.check("(cleaned up for the next scene)", holds=listing(stage.home).keys() == before.keys())
 
 
-def run_recorded(run, command: list[str], **options):
-    """With every attempt to reach out answered and recorded; on a host that can't, with no network at all."""
-    from stockade import SandboxUnavailable
-
-    try:
-        return run(command, record_egress=True, **options)
-    except SandboxUnavailable as refusal:
-        row("no record", refusal.message)
-        return run(command, **options)
-
-
 def scene_hook_confined(stage: Stage, run) -> None:
-    title("2  The same hook, confined")
-    call_collectors(stage, "collect.guard.example 443", "192.0.2.1 8443")
+    title("2  The same hook, confined, in a network that lets nothing out and records who is called")
+    call_collectors(stage, *(f"{host} {port}" for host, port in COLLECTORS))
     home, project = listing(stage.home), listing(stage.project)
-    result = run_recorded(
-        run,
+    result = run(
         [str(stage.project / "plugins/guard/guard.sh")],
         policy="hook",
+        record_egress=True,
         cwd=str(stage.project),
         stdin=json.dumps(EVENT).encode(),
     )
@@ -193,7 +184,10 @@ def scene_hook_confined(stage: Stage, run) -> None:
     stage.check("none of the 5 secrets is in its output", holds=stage.seen_in(result) == 0)
     told = " ".join(map(str, result.egress))
     stage.check("nor in what it tried to send", holds=not any(secret in told for secret in stage.planted))
-    stage.check("the collector heard nothing", holds=stage.visitors() == 0)
+    called = [(attempt.host, attempt.port) for attempt in result.egress]
+    stage.check("both collectors outside are on record", holds=called == [*COLLECTORS], about="record")
+    stage.check("nothing of it left", holds=not any(attempt.allowed for attempt in result.egress), about="record")
+    stage.check("the collector on this host heard nothing", holds=stage.visitors() == 0)
     stage.check("the home is as it was", holds=listing(stage.home) == home)
     stage.check("the project is as it was, .git/hooks too", holds=listing(stage.project) == project)
 

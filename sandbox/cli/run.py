@@ -39,7 +39,6 @@ EPILOG = (
     "127 not found; 128+N after signal N."
 )
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
-TERMINAL = ("SIGWINCH", "SIGCONT")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -94,7 +93,7 @@ def supervised(order: Order, *, capture: bool) -> RunResult:
     terminal = not capture and any(map(is_terminal, (0, 1, 2)))
     stopper = Stopper()
     before = {}
-    for name in (*STOPS, *TERMINAL) if terminal else STOPS:
+    for name in STOPS:
         number = getattr(signal, name)
         # An ignored SIGHUP (nohup) stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:

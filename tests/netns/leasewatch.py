@@ -36,8 +36,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Place:
     """A workspace, a home and a directory for temporary files, open to an unprivileged uid."""
 
-    def __init__(self, top: pathlib.Path) -> None:
-        self.top = top
+    def __init__(self, top: pathlib.Path, cache: str) -> None:
+        self.top, self.cache = top, cache
         self.work, self.home, self.temporary = (top / name for name in ("work", "home", "tmp"))
         for directory in (self.work, self.home, self.temporary):
             directory.mkdir()
@@ -48,7 +48,7 @@ class Place:
         return {
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.home),
-            "XDG_CACHE_HOME": str(self.home / "cache"),
+            "XDG_CACHE_HOME": self.cache,
             "TMPDIR": str(self.temporary),
             "LANG": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -65,17 +65,17 @@ class Place:
         )
 
     def files(self) -> list[str]:
-        """Everything that a run may have put here; its cache is meant to stay."""
+        """Everything that a run may have put here."""
         return [str(path) for place in (self.work, self.temporary) for path in place.rglob("*")]
 
 
 @contextlib.contextmanager
-def place() -> Iterator[Place]:
-    """Not below tmp_path: an unprivileged uid can't come there."""
+def place(cache: str) -> Iterator[Place]:
+    """Not below tmp_path: an unprivileged uid can't come there. ``cache``: where this host is known already."""
     top = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp", prefix="stockade-lease-"))
     top.chmod(0o755)
     try:
-        yield Place(top)
+        yield Place(top, cache)
     finally:
         shutil.rmtree(top)
 
@@ -114,8 +114,9 @@ class Watch:
                 self.networks |= {network_of(process.pid)} - {"", self.own}
         return found
 
-    def named(self, name: str) -> list[psutil.Process]:
-        return [process for process in self.below() if name_of(process) == name]
+    def named(self, name: str, word: str = "") -> list[psutil.Process]:
+        """Processes of this name with ``word`` on their command line."""
+        return [process for process in self.below() if name_of(process) == name and word in line_of(process)]
 
     def holders(self) -> list[psutil.Process]:
         """Pythons in a network namespace that is not ours."""
@@ -125,9 +126,9 @@ class Watch:
             if name_of(process).startswith("python") and network_of(process.pid) not in ("", self.own)
         ]
 
-    def one(self, part: str) -> psutil.Process:
+    def one(self, part: str, word: str = "") -> psutil.Process:
         """The process of a part, once it is there."""
-        find = self.holders if part == "holder" else lambda: self.named(part)
+        find = self.holders if part == "holder" else lambda: self.named(part, word)
         return wait_for(lambda: next(iter(find()), None), part)
 
     def settled(self) -> str:
@@ -170,6 +171,13 @@ def name_of(process: psutil.Process) -> str:
     try:
         return str(process.name())
     except psutil.NoSuchProcess:
+        return ""
+
+
+def line_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
         return ""
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
-SECONDS = 120
+SECONDS = 60
 ROOT = os.geteuid() == 0
 IDENTITIES = ["dropped", "kept"] if ROOT else ["user", "mapped"]
 """``dropped``: root's run takes an unprivileged uid; ``kept``: it stays root; ``user``: an ordinary user;
@@ -44,6 +44,7 @@ USERS = {"dropped": "unprivileged", "kept": "caller"}
 GOOD, EVIL = "203.0.113.80", "203.0.113.66"
 """Where good.example is, and an address that nothing leads to."""
 HERE = pathlib.Path(__file__).parent
+BOOT = "import sys; sys.path[:0] = sys.argv[1:3]; import rig; rig.main()"
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,12 +58,7 @@ def run(scenario: Callable[..., object], identity: str, *arguments: object) -> A
         os.chmod(top, 0o755)
         answer = os.path.join(top, "answer")
         job = [inspect.getfile(scenario), scenario.__name__, identity, top, json.dumps(arguments)]
-        argv = [
-            sys.executable,
-            "-c",
-            "import sys; sys.path.insert(0, sys.argv[1]); import rig; rig.main()",
-            str(HERE),
-        ]
+        argv = [sys.executable, "-c", BOOT, str(HERE), str(HERE.parent.parent)]
         done = subprocess.run(
             [*argv, *job], cwd=top, env=environment(top), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=SECONDS,
@@ -102,7 +98,7 @@ def denied(found: dict[str, Any], subject: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    _file, _here, module, name, identity, top, arguments = [*sys.argv[:1], *sys.argv[1:]]
+    _file, _here, _root, module, name, identity, top, arguments = [*sys.argv[:1], *sys.argv[1:]]
     for directory in ("home", "cache", "place"):
         os.mkdir(os.path.join(top, directory))
     os.chmod(os.path.join(top, "place"), 0o777)

@@ -228,14 +228,16 @@ def family_of(address: str) -> socket.AddressFamily:
 
 
 def tcp(address: str, port: int) -> socket.socket:
-    """A connection from here. OSError with the kernel's errno; a TimeoutError means that nobody answered."""
+    """A connection from here, by a connect that blocks. OSError with the kernel's errno."""
     made = socket.socket(family_of(address), socket.SOCK_STREAM)
-    made.settimeout(SECONDS)
+    # Python's own time limit would make it a connect that does not block, which takes refusals otherwise.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(SECONDS), 0))
     try:
         made.connect((address, port))
     except OSError:
         made.close()
         raise
+    made.settimeout(SECONDS)
     return made
 
 

@@ -200,6 +200,54 @@ def test_set_uid_programs_and_devices_are_dead(place, identity):
     assert {path for path in found["devices"] if path.startswith("/dev")} <= allowed
 
 
+STOP_THE_FIRST = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+found["attach"] = libc.ptrace(16, 1, None, None)
+written("attached")
+"""
+
+
+def test_a_program_that_stops_the_boxs_first_process_can_be_ended(place):
+    """It can trace that process, which has no more rights than itself; the run still obeys a signal and a deadline."""
+    result = stockade.run(probe_command(STOP_THE_FIRST), cwd=place, policy=policy(), timeout=1)
+    assert json.loads(result.stdout) == {"attach": 0}
+    assert result.outcome in ("timed_out", "exited")
+    (place / "attached").unlink()
+    command = [sys.executable, "-m", "stockade", "run", "--policy", "workspace-write", "--"]
+    with subprocess.Popen(
+        [*command, *probe_command(STOP_THE_FIRST)], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
+        wait_until((place / "attached").exists, "it is attached")
+        process.terminate()
+        assert process.wait(timeout=30) in (0, 143)
+
+
+@pytest.mark.parametrize("turn", range(6))
+def test_a_stop_is_heard_at_whatever_moment_it_comes(place, turn):
+    """A signal just after the start, when nobody is in the box yet, is not lost."""
+    script = "sleep 60"
+    command = [
+        sys.executable,
+        "-m",
+        "stockade",
+        "run",
+        "--policy",
+        "workspace-write",
+        "--",
+        "/bin/sh",
+        "-c",
+        script,
+    ]
+    with subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: os.listdir(place), "the start has begun")
+        for _wait in range(turn * 10_000):
+            pass
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+    wait_until(lambda: not os.listdir(place), "nothing is left")
+
+
 # --- the kernel's settings --------------------------------------------------------------------------------
 
 SETTINGS = """

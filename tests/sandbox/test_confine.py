@@ -29,7 +29,8 @@ def test_a_leased_network_is_refused(tmp_path, egress):
         stockade.confine(["true"], policy=policy_file(tmp_path, egress), cwd="/usr")
 
 
-def test_the_network_is_the_boxs_own(tmp_path):
+def test_the_network_is_the_boxs_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # nothing that only the caller can reach
     with stockade.confine(["sh", "-c", NETWORK], policy=policy_file(tmp_path, "none"), cwd="/usr") as start:
         done = subprocess.run(start.argv, env=start.env, pass_fds=start.fds, capture_output=True, text=True)
         assert start.classify(done.returncode).outcome == "exited", done.stderr
