@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TUN = "/dev/net/tun"
+TUNGETFEATURES = 0x800454CF
+MAKE = f"Make it: mknod {TUN} c 10 200 && chmod 0666 {TUN} (as root; in a container: --device {TUN})."
 TOOLS = {
     "slirp4netns": ("slirp4netns", "connects a leased network to the outside"),
     "nftables": ("nft", "enforces the allowlist on packets"),
@@ -32,7 +34,7 @@ def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ..
 
 
 def tun_capability() -> Capability:
-    """Whether this user can open /dev/net/tun for reading and writing."""
+    """Whether this user can open /dev/net/tun for reading and writing, and it is that device."""
     if not os.path.exists(TUN):
         return Capability(
             "tun",
@@ -41,7 +43,11 @@ def tun_capability() -> Capability:
             "Load the module: modprobe tun (in a container: --device /dev/net/tun).",
         )
     try:
-        os.close(os.open(TUN, os.O_RDWR | os.O_CLOEXEC))
+        fd = os.open(TUN, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            not_tun = why_not_tun(fd)
+        finally:
+            os.close(fd)
     except OSError as error:
         mode = os.stat(TUN).st_mode & 0o777
         return Capability(
@@ -50,4 +56,17 @@ def tun_capability() -> Capability:
             f"{TUN} can't be opened (mode {mode:04o}): {(error.strerror or '').lower()}",
             f"Distributions ship it with mode 0666: chmod 0666 {TUN} (as root).",
         )
+    if not_tun:
+        return Capability("tun", "missing", f"{TUN} is not the tun device: {not_tun}", MAKE)
     return Capability("tun", "ok", f"{TUN} can be opened")
+
+
+def why_not_tun(fd: int) -> str:
+    """Why an open device makes no links (another one may lie over it); empty when it does."""
+    import fcntl
+
+    try:
+        fcntl.ioctl(fd, TUNGETFEATURES, bytes(4))
+    except OSError as error:
+        return (error.strerror or "").lower()
+    return ""

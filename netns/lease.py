@@ -213,7 +213,8 @@ class Lease:
         assert self.service is not None
         seen = self.service.stop()
         document = self.command("?list table inet stockade")
-        return report_of(self.spec.kind, seen, document)
+        report = report_of(self.spec.kind, seen, document)
+        return report.replace(notes=(*report.notes, *idle_entries(self.spec)))
 
     def close(self) -> None:
         """Take everything down. What fails does not keep the rest from being tried."""
@@ -317,6 +318,14 @@ def sockets_of(kind: str) -> list[tuple[int, int, str, int]]:
         (socket.AF_INET6, socket.SOCK_DGRAM, "::1", UDP_PORT),
     ]
     return [(int(family), int(kind_), address, port) for family, kind_, address, port in (*names, *sinks)]
+
+
+def idle_entries(spec: LeaseSpec) -> tuple[str, ...]:
+    """A note for each allow entry that opens nothing: its addresses are refused in every lease, or it is IPv6."""
+    from stockade.netns.ruleset import beyond_reach
+
+    never = beyond_reach(spec.rules) if spec.kind == "allow" else ()
+    return tuple(f"allow entry {rule.text!r} opens nothing: a lease can't reach it" for rule in never)
 
 
 def slirp_argv(program: str, pid: int) -> list[str]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
+    from stockade.sandbox.evidence import Evidence
     from stockade.sandbox.program import Diagnosis
-    from stockade.sandbox.supervise import Evidence
 else:
     import _signal as signal  # ``signal`` itself costs as much as enum
 

@@ -11,8 +11,8 @@ from stockade.policies.decide import decide, warn_if_off
 from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox.confinement import Confinement, prepare
 from stockade.sandbox.engine import Finished, Io, execute
+from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.program import diagnose
-from stockade.sandbox.supervise import Evidence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stockade.sandbox.launch import Launch
     from stockade.sandbox.order import Order
     from stockade.sandbox.result import RunResult
-    from stockade.sandbox.supervise import Stopper
+    from stockade.sandbox.stopper import Stopper
     from stockade.sandbox.writes import Manifest
 
 

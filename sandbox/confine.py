@@ -11,10 +11,10 @@ import os
 from stockade.policies.errors import RequestError
 from stockade.sandbox import argv as lines
 from stockade.sandbox.classify import Case, Outcome, classify
+from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.launch import Launch, content, open_source, stage
 from stockade.sandbox.program import diagnose
 from stockade.sandbox.status import read_all
-from stockade.sandbox.supervise import Evidence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

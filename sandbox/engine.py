@@ -9,10 +9,11 @@ import time
 
 from stockade.policies.record import Record
 from stockade.sandbox import argv as lines
+from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.keeperlink import begin
 from stockade.sandbox.launch import Launch
 from stockade.sandbox.streams import Capture, Feed, FileFeed, Relay
-from stockade.sandbox.supervise import Evidence, Supervisor
+from stockade.sandbox.supervise import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stockade.netns.lease import Lease
+    from stockade.sandbox.stopper import Stopper
     from stockade.sandbox.streams import Stream
-    from stockade.sandbox.supervise import Stopper
     from stockade.sandbox.terminal import Terminal
 
     Job = Callable[[Launch], dict[str, Any]]

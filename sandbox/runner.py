@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stockade.netns.pool import LeasePool
     from stockade.sandbox.order import Command, Input, PolicyLike
     from stockade.sandbox.result import RunResult
-    from stockade.sandbox.supervise import Stopper
+    from stockade.sandbox.stopper import Stopper
 
 KILL = 9
 
@@ -81,7 +81,7 @@ async def arun(
     given = {name: value for name, value in locals().items() if name != "command"}
     import asyncio
 
-    from stockade.sandbox.supervise import Stopper
+    from stockade.sandbox.stopper import Stopper
 
     stopper = Stopper()
     work = in_thread(lambda: call(command, stopper, **given))

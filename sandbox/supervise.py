@@ -19,8 +19,9 @@ import os
 import select
 import time
 
-from stockade.policies.record import Record
+from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.messages import receive, send
+from stockade.sandbox.processes import alive, descendants, namespace
 from stockade.sandbox.status import StatusReader
 
 TYPE_CHECKING = False
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from stockade.sandbox.stopper import Stopper
     from stockade.sandbox.streams import Stream
     from stockade.sandbox.terminal import Terminal
 else:
@@ -50,57 +52,6 @@ LAST_WAIT = 0.5
 """Seconds that the caller's readers get to take what a run that had to be ended left behind."""
 
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
-
-
-class Evidence(Record):
-    """What happened, as seen from outside the box. The program's exit code is all of it that it can choose."""
-
-    failed_step: str = ""
-    failed_errno: int = 0
-    failed_detail: str = ""
-    keeper_lost: bool = False
-    lease_failure: str = ""
-    """Why there was no leased network to run in."""
-    lease_lost: str = ""
-    """The part of the leased network that ended during the run."""
-    gate_failure: str = ""
-    """Why the program was not let go; empty when it was."""
-    released: bool = False
-    box_seen: bool = False
-    garbled: bool = False
-    """bwrap wrote a record that it never writes by itself: the program had its hands on pid 1 of the box."""
-    exit_code: int | None = None
-    """From bwrap's status record, or from the wait status of an unconfined program."""
-    wait_status: int | None = None
-    """Of bwrap's monitor."""
-    killed: bool = False
-    """We killed it."""
-    deadline_passed: bool = False
-    stop_signal: int = 0
-    """The first signal that was passed on by request."""
-    cpu: float = 0.0
-    peak: int = 0
-    processes: int = 0
-
-
-class Stopper:
-    """How another thread, or a signal handler, asks a run to stop: a byte down a pipe."""
-
-    def __init__(self) -> None:
-        self.read, self.write = os.pipe()
-        os.set_blocking(self.read, False)
-        os.set_blocking(self.write, False)
-
-    def request(self, number: int) -> None:
-        """Pass a signal on to the program; the second request kills. Safe in a signal handler."""
-        try:
-            os.write(self.write, bytes([number]))
-        except OSError:
-            pass  # full, or over: it was heard often enough
-
-    def close(self) -> None:
-        os.close(self.read)
-        os.close(self.write)
 
 
 class Supervisor:
@@ -385,51 +336,3 @@ class Supervisor:
             if fd >= 0:
                 os.close(fd)
         self.orders = self.events = self.status = self.gate = -1
-
-
-def namespace(pid: int | None, name: str) -> str:
-    return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/{name}")
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it is there, and somebody else's
-    return True
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process below ``pid``, by the kernel's own lists of children."""
-    if not os.path.exists("/proc/thread-self/children"):
-        return psutil_descendants(pid)
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children(waiting.pop())
-        found += below
-        waiting += below
-    return found
-
-
-def children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
-    except OSError:
-        pass  # it ended meanwhile
-    return found
-
-
-def psutil_descendants(pid: int) -> list[int]:
-    """For kernels without CONFIG_PROC_CHILDREN: reads every process of the host."""
-    import psutil
-
-    try:
-        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []

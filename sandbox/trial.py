@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stockade.sandbox.bwrap import Bwrap
     from stockade.sandbox.engine import Finished
-    from stockade.sandbox.supervise import Evidence
+    from stockade.sandbox.evidence import Evidence
 
 SECONDS = 20.0
 OWN_VARIABLES = {"HOME", "USER", "LOGNAME", "PATH", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}

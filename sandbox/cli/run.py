@@ -88,7 +88,7 @@ def perform(values: dict[str, Any], command: Sequence[str]) -> int:
 def supervised(order: Order, *, capture: bool) -> RunResult:
     """Run with the signals of this process passed on: the first asks the program, the second kills it."""
     from stockade.sandbox.conduct import carry_out
-    from stockade.sandbox.supervise import Stopper
+    from stockade.sandbox.stopper import Stopper
 
     terminal = not capture and any(map(is_terminal, (0, 1, 2)))
     stopper = Stopper()

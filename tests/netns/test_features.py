@@ -21,6 +21,7 @@ def device(tmp_path, monkeypatch):
     path = tmp_path / "tun"
     path.touch()
     monkeypatch.setattr(features, "TUN", str(path))
+    monkeypatch.setattr(features, "why_not_tun", lambda _fd: "")
     return path
 
 
@@ -70,6 +71,14 @@ def test_device_that_is_not_there(device):
     found = features.tun_capability()
     assert (found.state, found.detail) == ("missing", f"{device} does not exist")
     assert "modprobe tun" in found.remedy
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])
+def test_device_that_another_lies_over(monkeypatch, path):
+    monkeypatch.setattr(features, "TUN", path)
+    found = features.tun_capability()
+    assert (found.state, found.detail) == ("missing", f"{path} is not the tun device: inappropriate ioctl for device")
+    assert "mknod" in found.remedy
 
 
 @pytest.mark.user

@@ -274,11 +274,11 @@ def test_quoted_output_cannot_steer_a_terminal():
 @pytest.mark.parametrize(
     "words",
     [
-        ["--", "\x1b]52;c;ZXZpbA==\x07evil"],
-        ["--cwd", "/\x1b]52;c;ZXZpbA==\x07evil", "--", "true"],
-        ["--policy", "\x1b]52;c;ZXZpbA==\x07evil", "--", "true"],
-        ["--\x1b]52;c;ZXZpbA==\x07evil", "--", "true"],
-        ["--env", "\x1b]52;c;ZXZpbA==\x07evil", "--", "true"],
+        ["--", "\x1b]52;c;evil\x07"],
+        ["--cwd", "/\x1b]52;c;evil\x07", "--", "true"],
+        ["--policy", "\x1b]52;c;evil\x07", "--", "true"],
+        ["--\x1b]52;c;evil\x07", "--", "true"],
+        ["--env", "\x1b]52;c;evil\x07", "--", "true"],
     ],
     ids=["program", "directory", "policy", "option", "variable"],
 )
@@ -286,5 +286,5 @@ def test_our_own_messages_never_hold_control_bytes(words):
     done = subprocess.run([*RUN, *words], capture_output=True, cwd="/usr", timeout=PATIENCE, check=False)
     ours = b"".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith(b"bwrap: "))
     assert done.returncode in (125, 127)
-    assert b"52;c;ZXZpbA==" in ours
+    assert b"52;c;evil" in ours
     assert not set(ours) & {0x1B, 0x07, 0x9B}

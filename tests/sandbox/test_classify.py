@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stockade.sandbox.classify import OUTCOMES, RULES, Case, classify, is_signal, signal_name
+from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.program import Diagnosis
-from stockade.sandbox.supervise import Evidence
 
 FINE = Diagnosis("/usr/bin/x", 0, executes=True)
 MISSING = Diagnosis(None, 127, "'x' is in no directory of PATH", "install it")

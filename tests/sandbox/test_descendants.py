@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from stockade.sandbox import supervise
-from stockade.sandbox.supervise import children, descendants, psutil_descendants
+from stockade.sandbox import processes
+from stockade.sandbox.processes import children, descendants, psutil_descendants
 
 TREE = "sleep 300 & echo $!; sh -c 'sleep 300 & echo $!; wait' & echo $!; wait"
 
@@ -39,7 +39,7 @@ def test_psutil_finds_the_same(tree):
 def test_a_kernel_without_lists_of_children_is_asked_by_psutil(tree, monkeypatch):
     top, below = tree
     exists = os.path.exists
-    monkeypatch.setattr(supervise.os.path, "exists", lambda path: "children" not in path and exists(path))
+    monkeypatch.setattr(processes.os.path, "exists", lambda path: "children" not in path and exists(path))
     assert sorted(descendants(top)) == below
 
 

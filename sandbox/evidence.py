@@ -1,0 +1,36 @@
+"""What a supervisor saw of one run: everything that ``classify`` may rest a verdict on."""
+
+from __future__ import annotations
+
+from stockade.policies.record import Record
+
+
+class Evidence(Record):
+    """What happened, as seen from outside the box. The program's exit code is all of it that it can choose."""
+
+    failed_step: str = ""
+    failed_errno: int = 0
+    failed_detail: str = ""
+    keeper_lost: bool = False
+    lease_failure: str = ""
+    """Why there was no leased network to run in."""
+    lease_lost: str = ""
+    """The part of the leased network that ended during the run."""
+    gate_failure: str = ""
+    """Why the program was not let go; empty when it was."""
+    released: bool = False
+    box_seen: bool = False
+    garbled: bool = False
+    """bwrap wrote a record that it never writes by itself: the program had its hands on pid 1 of the box."""
+    exit_code: int | None = None
+    """From bwrap's status record, or from the wait status of an unconfined program."""
+    wait_status: int | None = None
+    """Of bwrap's monitor."""
+    killed: bool = False
+    """We killed it."""
+    deadline_passed: bool = False
+    stop_signal: int = 0
+    """The first signal that was passed on by request."""
+    cpu: float = 0.0
+    peak: int = 0
+    processes: int = 0

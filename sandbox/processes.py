@@ -1,0 +1,53 @@
+"""Processes as the kernel lists them in /proc: whose child is whose, and which namespaces one is in."""
+
+from __future__ import annotations
+
+import os
+
+
+def namespace(pid: int | None, name: str) -> str:
+    return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/{name}")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is there, and somebody else's
+    return True
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, by the kernel's own lists of children."""
+    if not os.path.exists("/proc/thread-self/children"):
+        return psutil_descendants(pid)
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children(waiting.pop())
+        found += below
+        waiting += below
+    return found
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        pass  # it ended meanwhile
+    return found
+
+
+def psutil_descendants(pid: int) -> list[int]:
+    """For kernels without CONFIG_PROC_CHILDREN: reads every process of the host."""
+    import psutil
+
+    try:
+        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
