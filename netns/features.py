@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 TUN = "/dev/net/tun"
 TUNGETFEATURES = 0x800454CF
-MAKE = f"Make it: mknod {TUN} c 10 200 && chmod 0666 {TUN} (as root; in a container: --device {TUN})."
 TOOLS = {
     "slirp4netns": ("slirp4netns", "connects a leased network to the outside"),
     "nftables": ("nft", "enforces the allowlist on packets"),
@@ -57,7 +56,12 @@ def tun_capability() -> Capability:
             f"Distributions ship it with mode 0666: chmod 0666 {TUN} (as root).",
         )
     if not_tun:
-        return Capability("tun", "missing", f"{TUN} is not the tun device: {not_tun}", MAKE)
+        return Capability(
+            "tun",
+            "missing",
+            f"{TUN} is not the tun device: {not_tun}",
+            f"Make it: mknod {TUN} c 10 200 && chmod 0666 {TUN} (as root; in a container: --device {TUN}).",
+        )
     return Capability("tun", "ok", f"{TUN} can be opened")
 
 

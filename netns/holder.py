@@ -25,9 +25,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from typing import Any
 
     from stockade.netns.nft import Nft
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_DUMPABLE = 4
@@ -39,6 +42,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def serve(job: dict[str, Any], control_fd: int) -> None:
     """Be a holder. ``job``: kind, rules (nft text), site (where the nft binding is), nft (path of the binary)."""
+    # The nft program may end without reading what it is given: that is an error to report.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    close_others(control_fd)
     control = socket.socket(fileno=control_fd)
     part = "holder"
     try:
@@ -77,6 +83,13 @@ def preload(site: str | None) -> None:
         ctypes.CDLL(nft.LIBRARY)
     except Exception:  # whatever a broken installation may do must not end the keeper
         import subprocess  # noqa: F401  (the nft program then)
+
+
+def close_others(control_fd: int) -> None:
+    """The keeper waits for the end of a pipe that executing a program would have closed, and this is none."""
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    os.closerange(3, control_fd)
+    os.closerange(control_fd + 1, highest + 1)
 
 
 def enter_namespaces() -> None:

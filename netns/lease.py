@@ -192,6 +192,8 @@ class Lease:
             return gone
         if self.service.error:
             return f"the name service ({self.service.error})"
+        if self._hung_up():
+            return "holder"
         if self.spec.kind == "record":
             return ""
         from stockade.netns.errors import LeaseFailed

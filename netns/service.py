@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stockade.netns.upstream import Synthetic, Upstream
     from stockade.policies.hosts import HostRule
 
-QUIET = 0.03
+QUIET = 0.02
 """Seconds that the start of a program has the interpreter for itself, unless somebody asks before."""
 LAST_TURNS = 8
 """Rounds for what was sent before the program ended."""
@@ -51,7 +51,8 @@ class Service:
         self.error = ""
         """Why the thread ended early; empty as long as it did not."""
         self._wake_read, self._wake = os.pipe()
-        self._stopping = False
+        self._guard = threading.Lock()
+        self._stopping = self._loading = self._abandoned = False
         self._flows: dict[tuple[int, int], tuple[str, int]] = {}
         self._flows_again = 0.0
         self._began = time.time()
@@ -67,11 +68,16 @@ class Service:
             self.ledger.began = self._began
 
     def stop(self) -> Ledger:
-        """Take what is still in the sockets, end the thread, and return what was seen."""
+        """Take what is still in the sockets, end the thread, and return what was seen.
+
+        A thread that still loads what nobody asked for is left to itself: it ends with that, and touches nothing.
+        """
         if not self._stopping:
-            self._stopping = True
+            with self._guard:
+                self._stopping = True
+                self._abandoned = self._loading and not self._asked()
             os.write(self._wake, b"s")
-            if self._thread.ident is not None:  # else it could not be started
+            if self._thread.ident is not None and not self._abandoned:  # else it could not be started, or is left
                 self._thread.join()
         if self.ledger is None:
             from stockade.netns.egress import Ledger
@@ -92,7 +98,7 @@ class Service:
 
     def _run(self) -> None:
         try:
-            if self._wait_for_work():
+            if self._wait_for_work() and self._load():
                 self._make_parts()
                 while not self._stopping:
                     self._turn(self._patience())
@@ -106,7 +112,25 @@ class Service:
         for fd in (self._wake_read, *(each.fileno() for each in self.sockets)):
             poll.register(fd, select.POLLIN)
         poll.poll(QUIET * 1000)
-        return not self._stopping or any(fd != self._wake_read for fd, _events in poll.poll(0))
+        return not self._stopping or self._asked()
+
+    def _asked(self) -> bool:
+        """Whether something came in that nobody has taken yet."""
+        poll = select.poll()
+        for each in self.sockets:
+            poll.register(each, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _load(self) -> bool:
+        """Import what takes long. False when the run ended meanwhile and nobody had asked anything."""
+        with self._guard:
+            self._loading = True
+        from stockade.netns import names
+
+        names.load()
+        with self._guard:
+            self._loading = False
+            return not self._abandoned
 
     def _last_look(self) -> None:
         """Take what is still in the sockets, and record what was not finished."""
@@ -152,9 +176,6 @@ class Service:
             udp6, tcp6, *sinks = rest
             self.parts.append(self._resolver(udp6, tcp6, synthetic, self.upstream or HostResolver()))
             self.parts.append(self._sinkhole(sinks, synthetic))
-        from stockade.netns import names
-
-        names.load()
 
     def _resolver(
         self, udp: socket.socket, tcp: socket.socket, synthetic: Synthetic, upstream: Upstream

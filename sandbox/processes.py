@@ -19,6 +19,15 @@ def alive(pid: int) -> bool:
     return True
 
 
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, be it that its parent has not asked yet."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        return True
+
+
 def descendants(pid: int) -> list[int]:
     """Every process below ``pid``, by the kernel's own lists of children."""
     if not os.path.exists("/proc/thread-self/children"):

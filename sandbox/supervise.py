@@ -21,7 +21,7 @@ import time
 
 from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.messages import receive, send
-from stockade.sandbox.processes import alive, descendants, namespace
+from stockade.sandbox.processes import alive, descendants, is_zombie, namespace
 from stockade.sandbox.status import StatusReader
 
 TYPE_CHECKING = False
@@ -169,6 +169,8 @@ class Supervisor:
             self.stop(signal.SIGTERM)
         if now >= self.sample_at:
             self.sample_at = now + SAMPLE
+            if self.found.get("stop_signal") and not self.unheard and not self.living():
+                self.await_somebody(self.found["stop_signal"])
             self.found["processes"] = max(self.found.get("processes", 1), len(self.processes()))
 
     def on_event(self, _fd: int, _events: int) -> None:
@@ -274,16 +276,23 @@ class Supervisor:
         if not self.released:
             self.kill()
             return
-        there = self.processes()
-        if not there and not self.unheard:
-            self.unheard_until = time.monotonic() + EMPTY
-        self.unheard = 0 if there else number
+        there = self.living()
+        self.await_somebody(0 if there else number)
         for pid in there:
             for each in (number, signal.SIGCONT):
                 try:
                     os.kill(pid, each)
                 except OSError:
                     pass  # it ended meanwhile
+
+    def await_somebody(self, number: int) -> None:
+        """Nobody was there to hear a signal: for how long to try again. 0: somebody was."""
+        if number and not self.unheard:
+            self.unheard_until = time.monotonic() + EMPTY
+        self.unheard = number
+
+    def living(self) -> list[int]:
+        return [pid for pid in self.processes() if not is_zombie(pid)]
 
     def processes(self) -> list[int]:
         """The program and all it started; without pid 1 of the box, which ignores polite signals."""

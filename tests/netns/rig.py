@@ -107,6 +107,7 @@ def main() -> None:
     scenario = getattr(load(module), name)
     answer = scenario(world, *json.loads(arguments))
     world.end()
+    assert not world.outside.broken, world.outside.broken
     with open(os.path.join(top, "answer"), "w") as file:
         json.dump(answer, file)
 

@@ -72,6 +72,10 @@ class Outside:
         """Server, name and type of every query."""
         self.served: list[tuple[str, int, str]] = []
         """Address, port and Host header of every HTTP request."""
+        self.broken: list[str] = []
+        """Faults of the name server itself."""
+        self.mute = False
+        """No name server answers anything."""
         self._turns: dict[str, int] = {}
 
     def start(self, certificate: str) -> None:
@@ -126,14 +130,19 @@ class Outside:
 
     def answer(self, wire: bytes, server: str) -> bytes | None:
         try:
-            query = dns.message.from_wire(wire)
-        except dns.exception.DNSException:
+            return self.reply_to(dns.message.from_wire(wire), server)
+        except dns.exception.FormError:
             return None
+        except Exception as error:  # told at the end of the world; until then the server goes on
+            self.broken.append(repr(error))
+            return None
+
+    def reply_to(self, query: dns.message.Message, server: str) -> bytes | None:
         name = query.question[0].name.to_text(omit_final_dot=True).lower()
         kind = dns.rdatatype.to_text(query.question[0].rdtype)
         self.asked.append((server, name, kind))
         records = self.turn_of(name)
-        if records == ["SILENCE"]:
+        if self.mute or records == ["SILENCE"]:
             return None
         reply = dns.message.make_response(query, recursion_available=True)
         if len(records) == 1 and " " not in records[0]:
@@ -142,13 +151,14 @@ class Outside:
         owner = query.question[0].name
         for record in records:
             type_, text = record.split(" ")
+            text += "." if type_ == "CNAME" else ""
             if type_ in (kind, "CNAME"):
                 reply.answer.append(dns.rrset.from_text(owner, 5, "IN", type_, text))
             if type_ == "CNAME":
                 owner = dns.name.from_text(text)
         if kind != "A" and reply.answer and reply.answer[-1].rdtype == dns.rdatatype.CNAME:
             reply.answer.clear()
-        return cut_to(reply, 65535 if server == "tcp" else max(512, query.payload))
+        return cut_to(reply, 4096)
 
     def turn_of(self, name: str) -> list[str]:
         known = self.zone.get(name, ["NXDOMAIN"])
@@ -160,9 +170,9 @@ class Outside:
 
 
 def cut_to(reply: dns.message.Message, size: int) -> bytes:
-    """A reply that is too large says so, and is asked for again by TCP."""
+    """A reply that is too large says so and is empty."""
     wire = reply.to_wire(max_size=65535)
-    if len(wire) > max(size, 4096):
+    if len(wire) > size:
         reply.answer.clear()
         reply.flags |= dns.flags.TC
         wire = reply.to_wire()

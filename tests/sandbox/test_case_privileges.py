@@ -220,7 +220,10 @@ def test_a_program_that_stops_the_boxs_first_process_can_be_ended(place):
     ) as process:
         wait_until((place / "attached").exists, "it is attached")
         process.terminate()
-        assert process.wait(timeout=30) in (0, 143)
+        try:
+            assert process.wait(timeout=30) in (0, 143)
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("turn", range(6))
@@ -244,7 +247,10 @@ def test_a_stop_is_heard_at_whatever_moment_it_comes(place, turn):
         for _wait in range(turn * 10_000):
             pass
         process.terminate()
-        assert process.wait(timeout=30) == 143
+        try:
+            assert process.wait(timeout=30) == 143
+        finally:
+            process.kill()
     wait_until(lambda: not os.listdir(place), "nothing is left")
 
 

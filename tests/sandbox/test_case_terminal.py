@@ -148,7 +148,11 @@ def test_an_interactive_shell_has_job_control(console):
     session.expect(b"hello", 2)  # the terminal's echo, and cat's: cat is in the foreground
     session.type(b"\x1a")
     session.expect(b"Stopped")
-    session.type(b"kill -9 %1; wait; exit 7\n")
+    session.type(b"fg\n")
+    session.type(b"again\n")
+    session.expect(b"again", 2)
+    session.type(b"\x04")
+    session.type(b"exit 7\n")
     assert session.end() == 7
     assert b"no job control" not in session.seen
     assert b"terminal process group" not in session.seen
