@@ -50,6 +50,7 @@ def serve(job: dict[str, Any], control_fd: int) -> None:
     try:
         enter_namespaces()
         loopback_up()
+        no_ipv6_on_links()
         part = "nft"
         nft = load_rules(job)
         part = "holder"
@@ -110,6 +111,15 @@ def loopback_up() -> None:
         request = struct.pack("16sh", b"lo", 0)
         flags = struct.unpack("16sh", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP))
+
+
+def no_ipv6_on_links() -> None:
+    """Loopback has it already; a link that comes later gets no address and no neighbours of its own."""
+    try:
+        with open("/proc/sys/net/ipv6/conf/default/disable_ipv6", "w") as file:
+            file.write("1")
+    except OSError:
+        pass  # no IPv6, or a container that shows /proc/sys read-only: the rules refuse it all the same
 
 
 def is_up(name: str) -> bool:

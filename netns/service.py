@@ -30,9 +30,6 @@ QUIET = 0.02
 LAST_TURNS = 8
 """Rounds for what was sent before the program ended."""
 
-FLOWS_SECONDS = 0.02
-"""Between two readings of where datagrams wanted to go: a flood must not keep the thread busy with lists."""
-
 
 class Service:
     """Owns the handed-over sockets, in the order of ``lease.sockets_of``."""
@@ -53,8 +50,7 @@ class Service:
         self._wake_read, self._wake = os.pipe()
         self._guard = threading.Lock()
         self._stopping = self._loading = self._abandoned = False
-        self._flows: dict[tuple[int, int], tuple[str, int]] = {}
-        self._flows_again = 0.0
+        self._flows: dict[tuple[int, int], set[tuple[str, int]]] = {}
         self._began = time.time()
         self._thread = threading.Thread(target=self._run, name="stockade-lease", daemon=True)
 
@@ -207,6 +203,7 @@ class Service:
             udp6,
             name_of=synthetic.name_of,
             udp_destination=self._udp_destination,
+            look=self._look_at_flows,
             record=self.ledger.add_seen,
         )
 
@@ -217,12 +214,15 @@ class Service:
         if text:
             self.command(text)
 
-    def _udp_destination(self, family: int, port: int) -> tuple[str, int] | None:
-        """Where a redirected datagram wanted to go, from the rules' own record of its source port."""
+    def _look_at_flows(self) -> None:
+        """Where each source port has sent datagrams, by the rules' own record."""
         from stockade.netns.counters import parse_sets
 
-        if (family, port) not in self._flows and time.monotonic() >= self._flows_again:
-            oldest_first = reversed(parse_sets(self.command("?list table inet stockade")).udp)
-            self._flows = {(of, source): (address, to) for of, source, address, to in oldest_first}
-            self._flows_again = time.monotonic() + FLOWS_SECONDS
-        return self._flows.get((family, port))
+        self._flows = {}
+        for family, source, address, port in parse_sets(self.command("?list table inet stockade")).udp:
+            self._flows.setdefault((family, source), set()).add((address, port))
+
+    def _udp_destination(self, family: int, port: int) -> tuple[str, int] | None:
+        """None also for a port that has sent to several: which of them a datagram was meant for is not known."""
+        places = self._flows.get((family, port), set())
+        return next(iter(places)) if len(places) == 1 else None

@@ -32,6 +32,9 @@ MOST_READ = 1 << 20
 BATCH = 64
 """Connections or datagrams taken per turn, so that one busy socket does not hold up the others."""
 LAST_BATCHES = 128
+PLACE_AFTER = 0.02
+"""Seconds that a datagram waits for others, so that one look at the rules' record tells of all of them."""
+MOST_UNPLACED = 1024
 SO_ORIGINAL_DST = 80  # also IP6T_SO_ORIGINAL_DST
 IP_RECVORIGDSTADDR, IPV6_RECVORIGDSTADDR = 20, 74
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -75,7 +78,8 @@ class Sinkhole:
     """Owns the four sockets (bound, the streams listening; None where a family is missing) and all clients.
 
     ``name_of`` gives the name that a synthetic address stands for. ``udp_destination`` is asked with (4 or 6,
-    source port) where the datagram itself does not tell: it does under tproxy, not after a redirect. ``record``
+    source port) where the datagram itself does not tell: it does under tproxy, not after a redirect. Before a
+    series of such questions ``look`` is called, when all their datagrams have come. ``record``
     gets each ``AttemptSeen``. ``per_attempt`` and ``per_run`` bound the bytes that are kept. ``clock`` gives the
     seconds that ``tick`` and ``timeout`` are told too.
     """
@@ -90,6 +94,7 @@ class Sinkhole:
         name_of: Callable[[str], str | None],
         udp_destination: Callable[[int, int], tuple[str, int] | None],
         record: Callable[[AttemptSeen], None],
+        look: Callable[[], None] = lambda: None,
         per_attempt: int = 4096,
         per_run: int = 1 << 20,
         clock: Callable[[], float] = time.monotonic,
@@ -97,7 +102,9 @@ class Sinkhole:
         self._listening = {each.fileno(): each for each in (tcp4, tcp6) if each is not None}
         self._datagrams = {each.fileno(): each for each in (udp4, udp6) if each is not None}
         self._open: dict[int, Connection] = {}  # oldest first
-        self._name_of, self._udp_destination, self._record = name_of, udp_destination, record
+        self._name_of, self._udp_destination, self._record, self._look = name_of, udp_destination, record, look
+        self._unplaced: list[tuple[int, int, bytes, int, float]] = []
+        self._place_at = 0.0
         self._per_attempt, self._left = per_attempt, per_run
         self._clock = clock
         self._resting = False
@@ -125,14 +132,18 @@ class Sinkhole:
 
     def timeout(self, now: float) -> float | None:
         """Seconds until ``tick`` has something to do; None if nothing is waited for."""
+        times = [client.heard + SILENCE for client in self._open.values()]
         if self._resting:
-            return SILENCE
-        heard = min((client.heard for client in self._open.values()), default=None)
-        return None if heard is None else max(0.0, heard + SILENCE - now)
+            times = [now + SILENCE]
+        if self._unplaced:
+            times.append(self._place_at)
+        return max(0.0, min(times) - now) if times else None
 
     def tick(self, now: float) -> None:
         """Move on the clients that have been silent. To be called when ``timeout`` says so, or more often."""
         self._resting = False
+        if self._unplaced and now >= self._place_at:
+            self._place()
         for client in list(self._open.values()):
             if now - client.heard < SILENCE:
                 continue
@@ -151,6 +162,7 @@ class Sinkhole:
             for _ in range(LAST_BATCHES):
                 if not self._receive(sock):
                     break
+        self._place()
         for client in list(self._open.values()):
             self._finish(client)
         for sock in (*self._listening.values(), *self._datagrams.values()):
@@ -247,11 +259,28 @@ class Sinkhole:
             except OSError:  # an error that an earlier datagram left behind
                 continue
             target = told_destination(told, sock.getsockname()[1])
-            if target is None:
-                target = self._udp_destination(4 if sock.family == socket.AF_INET else 6, peer[1]) or ("", 0)
             data = bytes(self._buffer[: min(count, self._per_attempt)])
-            self._note("udp", target, data, count, time.time())
+            if target is not None:
+                self._note("udp", target, data, count, time.time())
+            else:
+                self._put_off(4 if sock.family == socket.AF_INET else 6, peer[1], data, count)
         return True
+
+    def _put_off(self, family: int, port: int, data: bytes, count: int) -> None:
+        """What the rules' record tells now may be of an earlier datagram from the same port."""
+        if not self._unplaced:
+            self._place_at = self._clock() + PLACE_AFTER
+        self._unplaced.append((family, port, data, count, time.time()))
+        if len(self._unplaced) >= MOST_UNPLACED:
+            self._place()
+
+    def _place(self) -> None:
+        waiting, self._unplaced = self._unplaced, []
+        if waiting:
+            self._look()
+        for family, port, data, count, started in waiting:
+            target = self._udp_destination(family, port) or ("", 0)
+            self._note("udp", target, data, count, started)
 
     # --- both ---
 

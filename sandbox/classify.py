@@ -153,7 +153,9 @@ def executed(case: Case) -> Outcome | None:
     if case.confined and is_signal(number):
         reason = f"likely killed by {signal_name(number)}: exit code {code} can also be the program's own"
         return Outcome("signalled", code, number, code, reason, started=True, rule="executed")
-    return Outcome("exited", code, None, code, f"exited with code {code}", started=True, rule="executed")
+    # A launcher such as env was executed and found nothing to start: what was seen before goes with its code.
+    why = f": {case.diagnosis.reason}" if code in (126, 127) and case.diagnosis.code else ""
+    return Outcome("exited", code, None, code, f"exited with code {code}{why}", started=True, rule="executed")
 
 
 def unconfined_signal(case: Case) -> Outcome | None:

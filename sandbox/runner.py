@@ -133,8 +133,15 @@ def in_thread(work: Callable[[], RunResult]) -> asyncio.Future[RunResult]:
 
 
 async def finished(work: asyncio.Future[RunResult]) -> None:
-    """Wait until the thread is through; its result or error is of no interest any more."""
+    """Wait until the thread is through; its result or error is of no interest any more.
+
+    Being cancelled once more changes nothing: returning earlier would leave a run that nobody waits for.
+    """
     import asyncio
 
-    await asyncio.wait([work])
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            continue
     work.exception()

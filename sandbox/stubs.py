@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 
 from stockade.policies.places import MODE, is_stand_in
 from stockade.policies.record import Record
@@ -61,7 +62,9 @@ def make_and_lock(parent: int, name: bytes, owner: tuple[int, int] | None) -> in
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     except FileNotFoundError:
         return None
-    if made:
+    # Somebody who owns the parent could have put another directory there meanwhile: only what looks like what was
+    # made (the umask took some of it) is changed.
+    if made and stat.S_IMODE(os.fstat(fd).st_mode) | 0o011 == MODE:
         give_to(fd, owner)
         os.fchmod(fd, MODE)
     try:

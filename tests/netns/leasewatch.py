@@ -97,21 +97,19 @@ def subreaper() -> Iterator[None]:
 
 
 class Watch:
-    """Sees what is below this process besides what was there before, and which namespaces it makes."""
+    """Sees what is below this process besides what was there before."""
 
     def __init__(self) -> None:
         self.before = {process.pid for process in psutil.Process().children(recursive=True)}
         self.links = sorted(name for _index, name in socket.if_nameindex())
-        self.networks: set[str] = set()
         self.own = os.readlink("/proc/self/ns/net")
 
     def below(self) -> list[psutil.Process]:
-        """Living processes; their network namespaces are remembered."""
+        """Living processes."""
         found = []
         for process in psutil.Process().children(recursive=True):
             if process.pid not in self.before and is_alive(process):
                 found.append(process)
-                self.networks |= {network_of(process.pid)} - {"", self.own}
         return found
 
     def named(self, name: str, word: str = "") -> list[psutil.Process]:
@@ -136,7 +134,7 @@ class Watch:
         reap_orphans(self.before)
         if left := self.below():
             return f"processes: {[(each.pid, name_of(each)) for each in left]}"
-        if held := self.networks & set(namespaces_held()):
+        if held := namespaces_held():
             return f"namespaces: {held}"
         links = sorted(name for _index, name in socket.if_nameindex())
         return "" if links == self.links else f"links: {links}"
@@ -145,7 +143,7 @@ class Watch:
         until = time.monotonic() + PATIENCE
         while (left := self.settled()) and time.monotonic() < until:
             time.sleep(0.01)
-        assert not left
+        assert left == ""
         if where is not None:
             assert where.files() == []
 
@@ -188,14 +186,18 @@ def network_of(pid: int) -> str:
         return ""
 
 
-def namespaces_held() -> Iterator[str]:
-    """Every network namespace that some process is in or has open, as far as we may look."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        yield network_of(int(pid))
+def namespaces_held() -> list[str]:
+    """Namespaces that are kept alive by something else than a process in them: a descriptor of ours, or a mount.
+
+    Their numbers tell nothing: the kernel gives that of one that is gone to the next one, which may be anybody's.
+    """
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    yield os.readlink(f"/proc/{pid}/fd/{fd}")
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    with open("/proc/self/mountinfo") as file:
+        found += [line.split(" - ")[1] for line in file]
+    return [each for each in found if each.startswith(("net:[", "user:[", "nsfs"))]
 
 
 def reap_orphans(known: set[int]) -> None:

@@ -11,7 +11,6 @@ into this world: a leak meets a server, and is on the wire.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib.util
 import inspect
@@ -27,7 +26,7 @@ import rulesrig
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from rigservers import Outside, Wire
@@ -248,9 +247,3 @@ def check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)
-
-
-@contextlib.contextmanager
-def nothing_left() -> Iterator[None]:
-    """Children of this process that the block started have ended after it."""
-    yield

@@ -68,10 +68,12 @@ def ask(name, kind=1, server="127.0.0.1", port=53, stream=False, wait=10):
             made.connect((server, port))
             made.sendall(struct.pack("!H", len(wire)) + wire if stream else wire)
             answer = made.recv(65535)
-            if stream:
-                while len(answer) < 2 or len(answer) < 2 + struct.unpack("!H", answer[:2])[0]:
-                    answer += made.recv(65535)
-                answer = answer[2:]
+            while stream and (len(answer) < 2 or len(answer) < 2 + struct.unpack("!H", answer[:2])[0]):
+                more = made.recv(65535)
+                if not more:
+                    return "ended"
+                answer += more
+            answer = answer[2:] if stream else answer
     except OSError as error:
         return named(error)
     return read(answer, len(wire))

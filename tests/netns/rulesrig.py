@@ -39,6 +39,7 @@ REQUEST = 0x1 | 0x4 | 0x400
 MAIN, STATIC, UNICAST, LOCAL = 254, 4, 1, 2
 IFA_F_NODAD = 0x2
 IFF_UP = 0x1
+RTF_LOCAL = 0x80000000
 SO_ORIGINAL_DST = 80
 
 Packet = tuple[int, str, int]
@@ -202,11 +203,11 @@ def add_route(text: str, device: str, type_: int = UNICAST) -> None:
 
 def wait_local(text: str) -> None:
     """The kernel makes a new IPv6 address its own a little later; until then answers to it take the default route."""
-    packed = ipaddress.ip_address(text).packed.hex()
+    wanted = ipaddress.ip_address(text).packed.hex()
     until = time.monotonic() + SECONDS
     while not any(
-        line.startswith(f"{packed} 80 ") and line.endswith(" lo")
-        for line in Path("/proc/thread-self/net/ipv6_route").read_text().splitlines()
+        route[0] == wanted and int(route[8], 16) & RTF_LOCAL
+        for route in map(str.split, Path("/proc/thread-self/net/ipv6_route").read_text().splitlines())
     ):
         assert time.monotonic() < until, f"{text} never became local"
         time.sleep(0.001)

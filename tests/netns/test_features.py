@@ -77,7 +77,10 @@ def test_device_that_is_not_there(device):
 def test_device_that_another_lies_over(monkeypatch, path):
     monkeypatch.setattr(features, "TUN", path)
     found = features.tun_capability()
-    assert (found.state, found.detail) == ("missing", f"{path} is not the tun device: inappropriate ioctl for device")
+    assert (found.state, found.detail) == (
+        "missing",
+        f"{path} is not the tun device: inappropriate ioctl for device",
+    )
     assert "mknod" in found.remedy
 
 

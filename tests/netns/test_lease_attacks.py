@@ -7,6 +7,7 @@ the same means, and what needs a privilege is shown to work in a namespace where
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -83,7 +84,7 @@ SILENT = {
     "ipv6 udp": ("udp('2001:db8::66', 123)", "ENETUNREACH"),
     "ipv6 of the link": (
         "udp('ff02::1%' + DEVICE.decode(), 5353, wait=0.5, connected=False)",
-        ("EADDRNOTAVAIL", "EPERM"),
+        ("ENETUNREACH", "EADDRNOTAVAIL", "EPERM"),
     ),
     "ipv6 metadata": ("tcp('fd00:ec2::254')", "ENETUNREACH"),
     "host's loopback": ("tcp('127.0.0.1')", "ECONNREFUSED"),
@@ -233,6 +234,7 @@ def attacks(world):
     for name in ("evil.example", "tunnel.example", "secret.example"):
         world.zone[name] = [f"A {EVIL}"]
     return {
+        "sysctl is read-only": bool(os.statvfs("/proc/sys").f_flag & os.ST_RDONLY),
         "packets": world.probe(packets_body(), allow=["good.example:80"]),
         "outside": outside(packets_body()),
         "powers": world.probe(powers_body(), allow=["good.example:80"]),
@@ -251,7 +253,8 @@ def packets_body():
     lines = [f"found[{name!r}] = {expression}" for name, expression, *_rest in PACKETS]
     lines += [f"found[{name!r}] = {expression}" for name, (expression, _refusal) in SILENT.items()]
     reached = "found['good'] = http('good.example')\n"
-    return "\n".join((TOOLS, ABSTRACT, reached, *lines))
+    addresses = "found['addresses'] = open('/proc/net/if_inet6').read().split('\\n')"
+    return "\n".join((TOOLS, ABSTRACT, reached, addresses, *lines))
 
 
 def powers_body():
@@ -328,6 +331,12 @@ def test_packet_is_refused_and_recorded(attacked, name, refusal, protocol, addre
 def test_no_packet_exists(attacked, name):
     refusal = SILENT[name][1]
     assert attacked["packets"]["found"][name] in ((refusal,) if isinstance(refusal, str) else refusal)
+
+
+def test_the_link_has_no_ipv6(attacked):
+    """Loopback has: programs bind ::1. Where /proc/sys is read-only, the rules alone refuse it."""
+    links = {line.split()[-1] for line in attacked["packets"]["found"]["addresses"] if line}
+    assert links == {"lo"} or attacked["sysctl is read-only"]
 
 
 def test_only_the_allowed_host_was_on_the_wire(attacked):

@@ -13,7 +13,7 @@ MANY = 40
 AT_ONCE = 500
 ENTRIES = 10_000
 
-HELPERS = f"""
+HELPERS = """
 def spelt(name):
     return read_question(ask(name)["question"])
 def read_question(text):
@@ -29,7 +29,7 @@ def burst(names, wait=20):
     made.connect(("127.0.0.1", 53))
     for number, name in enumerate(names):
         made.send(query(name, 1, number))
-    answered = {{}}
+    answered = {}
     while len(answered) < len(names):
         try:
             answer = made.recv(65535)

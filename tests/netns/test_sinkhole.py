@@ -54,6 +54,8 @@ class Driven:
     def settle(self):
         while self.turn():
             pass
+        self.ahead += module.PLACE_AFTER
+        self.turn()
 
     def serve(self, done):
         """Until ``done()``; fails rather than wait for ever."""

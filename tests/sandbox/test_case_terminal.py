@@ -35,6 +35,11 @@ except OSError as error:
 LOOP = "while :; do sleep 0.05; done"
 
 
+@pytest.fixture(autouse=True)
+def in_a_small_place(place, monkeypatch):
+    monkeypatch.chdir(place.ws)
+
+
 class Console:
     """A program that leads the session of a new terminal. ``fd`` is its terminal, ``person`` is who sits there."""
 
@@ -48,7 +53,6 @@ class Console:
             stdin=self.fd,
             stdout=self.fd,
             stderr=self.fd,
-            cwd="/usr",
             env={**os.environ, "TERM": "dumb"},
         )
 
@@ -179,7 +183,7 @@ def test_the_program_can_ask_its_terminal(console):
 
 def test_asking_without_a_terminal_fails_at_once():
     """A prompt must be an error, not a wait for keys that nobody can type."""
-    result = stockade.run("read x </dev/tty", cwd="/usr", timeout=20)
+    result = stockade.run("read x </dev/tty", timeout=20)
     assert (result.outcome, result.denied) == ("exited", False), result.stderr
     assert result.exit_code not in (0, None)
     assert os.strerror(errno.ENXIO).encode() in result.stderr
@@ -260,14 +264,14 @@ EVIL = b"\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m"
 
 def test_a_programs_own_output_is_passed_on_byte_for_byte():
     command = [*RUN, "--", "printf", r"\033]52;c;ZXZpbA==\007\033[2J\23331m"]
-    done = subprocess.run(command, capture_output=True, cwd="/usr", timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, EVIL)
 
 
 def test_quoted_output_cannot_steer_a_terminal():
     """A denial quotes the line it rests on: with its control bytes spelt out."""
     command = r"printf '\033]52;c;ZXZpbA==\007\033[2JRead-only file system\n' >&2; exit 1"
-    result = stockade.run(command, cwd="/usr")
+    result = stockade.run(command)
     assert result.stderr.startswith(b"\x1b]52")
     [denial] = result.denials
     assert "Read-only file system" in denial.detail
@@ -287,7 +291,7 @@ def test_quoted_output_cannot_steer_a_terminal():
     ids=["program", "directory", "policy", "option", "variable"],
 )
 def test_our_own_messages_never_hold_control_bytes(words):
-    done = subprocess.run([*RUN, *words], capture_output=True, cwd="/usr", timeout=PATIENCE, check=False)
+    done = subprocess.run([*RUN, *words], capture_output=True, timeout=PATIENCE, check=False)
     ours = b"".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith(b"bwrap: "))
     assert done.returncode in (125, 127)
     assert b"52;c;evil" in ours
