@@ -63,8 +63,8 @@ def make_and_lock(parent: int, name: bytes, owner: tuple[int, int] | None) -> in
     except FileNotFoundError:
         return None
     # Somebody who owns the parent could have put another directory there meanwhile: only what looks like what was
-    # made (the umask took some of it) is changed.
-    if made and stat.S_IMODE(os.fstat(fd).st_mode) | 0o011 == MODE:
+    # made is changed: the umask took some of it, and the parent may have handed down its group.
+    if made and stat.S_IMODE(os.fstat(fd).st_mode) & ~stat.S_ISGID | 0o011 == MODE:
         give_to(fd, owner)
         os.fchmod(fd, MODE)
     try:

@@ -64,9 +64,13 @@ class Facts(Record):
 
 
 def roots_of(policy: Resolved, workspace: str, home: str) -> tuple[str, ...]:
-    """Where hide patterns apply: the workspace and every path granted beside it (real paths)."""
+    """Where hide patterns apply: the workspace and every path granted beside it (real paths).
+
+    Without ``/`` and /proc, which are never granted: the walk of a whole host would come before that is said.
+    """
     listed = [real_path(absolute(path, workspace, home)) for path in (*policy.write, *policy.read)]
     places = [workspace, *listed] if policy.workspace != "none" else listed
+    places = [place for place in places if place != "/" and not below(place, "/proc")]
     return tuple(
         place
         for place in dict.fromkeys(places)

@@ -97,7 +97,7 @@ def denied(found: dict[str, Any], subject: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    _file, _here, _root, module, name, identity, top, arguments = [*sys.argv[:1], *sys.argv[1:]]
+    _file, _here, _root, module, name, identity, top, arguments = sys.argv
     for directory in ("home", "cache", "place"):
         os.mkdir(os.path.join(top, directory))
     os.chmod(os.path.join(top, "place"), 0o777)
@@ -143,7 +143,7 @@ class World:
             drop_capabilities()
 
     def configure(self, name: str, text: str) -> None:
-        """A file of /etc as this world has it; before the first run (an ordinary user can't mount any more then)."""
+        """What a file of /etc says in this world; one that was given here before can be changed at any time."""
         own = os.path.join(self.top, name)
         with open(own, "w") as file:
             file.write(text)
@@ -190,7 +190,7 @@ class World:
         return {"wire": wire, "asked": asked, "served": served}
 
     def end(self) -> None:
-        """No process of the product is left once its keeper has ended; slirp4netns takes its time."""
+        """Sees the keeper off, and with it every process of the product."""
         from stockade.sandbox import keeperlink
 
         keeperlink.end_keeper()

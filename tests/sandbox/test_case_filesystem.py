@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
 import stat
+import subprocess
 
 import pytest
 from boxes import (
+    PYTHON,
     REFUSED,
     ROOT,
     cli,
@@ -292,6 +295,40 @@ def test_a_link_that_took_the_place_of_a_grant_is_not_followed(place, tmp_path):
         with pytest.raises(stockade.PolicyError, match="symlink"):
             stockade.run(["touch", str(victim / "made")], cwd=place, policy=each)
     assert os.listdir(victim) == []
+
+
+EXCHANGE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+one, two, parent = os.fsencode(sys.argv[1]), os.fsencode(sys.argv[2]), os.getppid()
+while os.getppid() == parent:
+    for _turn in range(100):
+        assert libc.renameat2(-100, one, -100, two, 2) == 0
+"""
+
+
+@pytest.mark.parametrize("depth", ["the grant itself", "a directory above it"])
+def test_a_grant_that_turns_into_a_link_during_the_start_is_never_followed(place, tmp_path, depth):
+    """Somebody exchanges it for a link as fast as they can: a start fails, or shows what was checked."""
+    victim = make_place(tmp_path, "victim")
+    name = "data" if depth == "the grant itself" else "data/inner"
+    for top in (place, victim):
+        (top / name if top == place else top / "inner").mkdir(parents=True)
+    open_to_all(place, victim)
+    (place / "other").symlink_to(victim)
+    file = tmp_path / "policy.toml"
+    file.write_text(f'extends = "read-only"\n[filesystem]\nwrite = ["{name}"]\nprotect = []\n')
+    command = f"echo evil > {victim}/evil; echo evil > {victim}/inner/evil; echo evil > {name}/evil"
+    exchange = [PYTHON, "-I", "-S", "-c", EXCHANGE, str(place / "data"), str(place / "other")]
+    with subprocess.Popen(exchange) as flipping:
+        try:
+            for _start in range(40):
+                with contextlib.suppress(stockade.StockadeError):
+                    result = stockade.run(command, cwd=place, policy=file, timeout=30)
+                    assert result.outcome in ("exited", "runner_failed")
+                assert sorted(path.name for path in victim.rglob("*")) == ["inner"]
+        finally:
+            flipping.kill()
 
 
 def test_a_link_typed_by_the_user_is_followed_and_said(place, tmp_path):

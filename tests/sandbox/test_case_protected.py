@@ -31,6 +31,7 @@ from boxes import (
 
 import stockade
 from stockade.policies.presets import preset_path
+from stockade.sandbox import keeperlink
 
 __all__ = ["identity", "own_state", "place"]
 pytestmark = pytest.mark.kernel
@@ -358,6 +359,26 @@ def test_two_runs_share_stand_ins_and_end_in_either_order(place, first, killed):
     made = {"a-in", "b-in", "a-stop", "b-stop", "a-out", "b-out"}
     assert set(os.listdir(place)) <= made
     assert f"{last}-out" in os.listdir(place)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0])
+@pytest.mark.parametrize("mode", [0o777, 0o2777, 0o1777])
+def test_stand_ins_are_known_whatever_the_directory_and_the_umask_make_of_them(place, identity, umask, mode):
+    """A group that is handed down or a strict umask changes the mode they are made with."""
+    place.chmod(mode)
+    keeperlink.end_keeper()  # the next one has the umask of this moment
+    before = os.umask(umask)
+    try:
+        result = stockade.run(
+            "ls -A; ls .claude; mkdir .claude/x || mkdir .claude", cwd=place, policy=policy(identity)
+        )
+    finally:
+        os.umask(before)
+        keeperlink.end_keeper()
+    assert result.exit_code == 1
+    assert b".claude" in result.stdout
+    assert b"Permission denied" not in result.stderr
+    assert os.listdir(place) == []
 
 
 def test_many_runs_at_once_leave_nothing(place):
