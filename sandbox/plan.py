@@ -82,7 +82,7 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
         no_new_userns=facts.bwrap.has("--disable-userns"),
         limits=limits(policy),
         seccomp=policy.syscalls,
-        notes=place.notes,
+        notes=(*place.notes, *unlimited(policy, facts)),
     )
 
 
@@ -96,6 +96,13 @@ def limits(policy: Resolved) -> tuple[tuple[str, int], ...]:
         ("CORE", 0),
     )
     return tuple((name, value) for name, value in wanted if value is not None)
+
+
+def unlimited(policy: Resolved, facts: Facts) -> tuple[str, ...]:
+    """The kernel counts root's processes and sets them no limit, in no namespace."""
+    if not facts.kept_root or policy.processes is None:
+        return ()
+    return ("limits.processes is not in force: it binds no process of root",)
 
 
 def check_size(mounts: tuple[Mount, ...]) -> None:

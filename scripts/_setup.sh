@@ -75,6 +75,7 @@ package_name() {
     case $2:$1 in
         *:bwrap) echo bubblewrap ;;
         *:nft) echo nftables ;;
+        *:node) echo nodejs ;;
         apt-get:libseccomp | zypper:libseccomp) echo libseccomp2 ;;
         apk:setpriv) echo setpriv ;;
         apk:nsenter) echo util-linux-misc ;;
@@ -90,7 +91,7 @@ package_name() {
 
 missing_things() {
     local tool python
-    for tool in bwrap slirp4netns nft setpriv nsenter flock git; do
+    for tool in bwrap slirp4netns nft setpriv flock git ${extra_tools:-}; do
         command -v "$tool" >/dev/null || echo "$tool"
     done
     has_libseccomp || echo libseccomp

@@ -125,9 +125,10 @@ class Watch:
         ]
 
     def one(self, part: str, word: str = "") -> psutil.Process:
-        """The process of a part, once it is there."""
+        """The process of a part, once it is there; of a lease's part the only one, as that of another may be ending."""
         find = self.holders if part == "holder" else lambda: self.named(part, word)
-        return wait_for(lambda: next(iter(find()), None), part)
+        most = 1 if part in ("holder", "slirp4netns") else 9
+        return wait_for(lambda: found[0] if (found := find()) and len(found) <= most else None, part)
 
     def settled(self) -> str:
         """What is left of it all; empty once nothing is. Reaps what came to us."""
