@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stockade.netns.upstream import Synthetic, Upstream
     from stockade.policies.hosts import HostRule
 
-QUIET = 0.02
+QUIET = 0.06
 """Seconds that the start of a program has the interpreter for itself, unless somebody asks before."""
 LAST_TURNS = 8
 """Rounds for what was sent before the program ended."""

@@ -112,27 +112,27 @@ def stage_sources(job: dict[str, Any], fds: list[int]) -> None:
         return
     call(libc.unshare(CLONE_NEWNS), "unshare")
     mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
+    # Before the stage is mounted: it may cover the place where they are.
+    sources = [open_same(fds[index]) for _name, index, _is_directory in job["staged"]]
     stage = os.fsencode(job["stage"])
     mount(b"stage", stage, b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=64k")
-    for name, index, is_directory in job["staged"]:
+    for (name, _index, is_directory), source in zip(job["staged"], sources, strict=True):
         place = stage + b"/" + os.fsencode(name)
         if is_directory:
             os.mkdir(place, 0o755)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o644))
-        bind_same(fds[index], place)
+        mount(b"/proc/self/fd/%d" % source, place, b"", MS_BIND | MS_REC)
+        os.close(source)
 
 
-def bind_same(fd: int, place: bytes) -> None:
-    """Bind what ``fd`` was opened on. It belongs to the old mount namespace, so it is opened anew and compared."""
+def open_same(fd: int) -> int:
+    """What ``fd`` was opened on, opened anew and compared: ``fd`` belongs to the old mount namespace."""
     path = os.readlink(b"/proc/self/fd/%d" % fd)
     again = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not os.path.samestat(os.fstat(fd), os.fstat(again)):
-            raise OSError(errno.ESTALE, "it was replaced", path)
-        mount(b"/proc/self/fd/%d" % again, place, b"", MS_BIND | MS_REC)
-    finally:
-        os.close(again)
+    if not os.path.samestat(os.fstat(fd), os.fstat(again)):
+        raise OSError(errno.ESTALE, "it was replaced", path)
+    return again
 
 
 def mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes = b"") -> None:

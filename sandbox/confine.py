@@ -7,9 +7,11 @@ no stand-ins for protected names that don't exist (a policy that needs them is r
 from __future__ import annotations
 
 import os
+import resource
 
 from stockade.policies.errors import RequestError
 from stockade.sandbox import argv as lines
+from stockade.sandbox.bwrap import find_helper
 from stockade.sandbox.classify import Case, Outcome, classify
 from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.launch import Launch, content, open_source, stage
@@ -65,7 +67,15 @@ class Confined:
         options += ["--json-status-fd", str(self._status)]
         self._fds.append(content(b"".join(os.fsencode(option) + b"\0" for option in options), "stockade-args"))
         identity = [] if plan.credentials is None else identity_words(*plan.credentials)
-        return [*identity, start.bwrap.path, "--args", str(self._fds[-1]), "--", *plan.argv]
+        return [
+            *limit_words(plan.limits),
+            *identity,
+            start.bwrap.path,
+            "--args",
+            str(self._fds[-1]),
+            "--",
+            *plan.argv,
+        ]
 
     def classify(self, returncode: int, *, status: bytes | None = None, stderr: bytes = b"") -> Outcome:
         """What happened, from bubblewrap's return code (negative for a signal, as ``subprocess`` has it).
@@ -107,6 +117,26 @@ class Confined:
 
     def __del__(self) -> None:
         self.close()
+
+
+def limit_words(limits: Iterable[tuple[str, int]]) -> list[str]:
+    """Set the limits of a policy but that of processes, which would count those of the caller too."""
+    wanted = [(name, value) for name, value in limits if name != "NPROC"]
+    helper = find_helper("prlimit")
+    if not wanted:
+        return []
+    if helper is None:
+        raise RequestError(
+            "could not set the limits of the policy: prlimit is not installed",
+            remedy="Install util-linux, or use stockade.run.",
+        )
+    return [helper, *(f"--{name.lower()}={no_more(name, value)}" for name, value in wanted)]
+
+
+def no_more(name: str, value: int) -> int:
+    """What the caller is held to stays."""
+    hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def identity_words(uid: int, gid: int) -> list[str]:

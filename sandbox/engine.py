@@ -60,6 +60,8 @@ class Wiring:
         self.captured: dict[int, Capture] = {}
         self.terminal: Terminal | None = None
         self.handlers: dict[int, Any] = {}
+        self.relayed: int | None = None
+        """The program's end of the pipe behind a relayed stdout."""
 
     def connect(self) -> None:
         if self.io.terminal:
@@ -113,12 +115,20 @@ class Wiring:
             self.streams.append(self.captured[number])
         elif self.terminal is not None and os.isatty(number):
             self.launch.give(self.terminal.slave, number, owned=False)
-        elif may_not_pass(number):
-            read, write = os.pipe()
-            self.launch.give(write, number)
-            self.streams.append(Relay(read, number, ours=read))
+        elif may_not_pass(number) or (self.confined and is_file(number)):
+            self._relay(number)
         else:
             self.launch.give(os.dup(number), number)
+
+    def _relay(self, number: int) -> None:
+        """What goes to one place goes by one pipe, so that the order of both streams is kept."""
+        if self.relayed is not None and os.path.samestat(os.fstat(1), os.fstat(number)):
+            self.launch.give(self.relayed, number, owned=False)
+            return
+        read, write = os.pipe()
+        self.launch.give(write, number)
+        self.streams.append(Relay(read, number, ours=read))
+        self.relayed = write if number == 1 else None
 
     def close(self) -> None:
         for stream in self.streams:
@@ -133,6 +143,11 @@ class Wiring:
 def may_not_pass(fd: int) -> bool:
     """A socket would carry data out of the box; a terminal could be read, and set, through any of its descriptors."""
     return stat.S_ISSOCK(os.fstat(fd).st_mode) or os.isatty(fd)
+
+
+def is_file(fd: int) -> bool:
+    """A regular file: a program could open it anew, read what stands in it, and take it back."""
+    return stat.S_ISREG(os.fstat(fd).st_mode)
 
 
 def only_read(fd: int) -> bool:

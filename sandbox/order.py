@@ -96,7 +96,7 @@ def input_of(stdin: Input) -> bytes | int | None:
     if stdin is None or isinstance(stdin, int):
         return None if stdin is None else passable(stdin)
     if isinstance(stdin, str):
-        return stdin.encode()
+        return encoded(stdin)
     if isinstance(stdin, bytes | bytearray | memoryview):
         return bytes(stdin)
     try:
@@ -106,6 +106,15 @@ def input_of(stdin: Input) -> bytes | int | None:
             f"could not use stdin: {type(stdin).__name__} has no descriptor", remedy=STDIN_WANTED
         ) from None
     return passable(number)
+
+
+def encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            "could not use stdin: it has a lone surrogate and can't be encoded", remedy="Pass bytes."
+        ) from None
 
 
 def passable(fd: int) -> int:

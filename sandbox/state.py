@@ -13,11 +13,11 @@ MOST = 1 << 20
 
 
 def cache_dir() -> str | None:
-    """``$XDG_CACHE_HOME/stockade`` or ``~/.cache/stockade``; None where there is no home."""
+    """``$XDG_CACHE_HOME/stockade`` or ``~/.cache/stockade``; None where there is no home: none is made."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not base.startswith("/"):
         home = os.environ.get("HOME", "")
-        if not home.startswith("/"):
+        if not home.startswith("/") or not os.path.isdir(home):
             return None
         base = f"{home}/.cache"
     return f"{base}/stockade"

@@ -170,6 +170,10 @@ class FileFeed:
             self.fd = -1
 
 
+BROKEN = (errno.EPIPE, errno.EIO, errno.ECONNRESET, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A relay that can't go on; the program meets a closed pipe."""
+
+
 class Relay:
     """Copies between a descriptor of the caller's and a pipe of the program's.
 
@@ -198,7 +202,7 @@ class Relay:
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO, errno.ECONNRESET):
+            if error.errno not in BROKEN:
                 raise
             self._pending = b""
         if not self._pending:

@@ -98,7 +98,7 @@ def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], no
             remedy="Run in a directory of its own, or name one with --cwd.",
         )
     op = BIND if policy.workspace == "read-write" else BIND_RO
-    owner = next((path for path in covered if below(path, workspace)), None)
+    owner = next((path for path in covered if below(path, workspace)), None) or kernel_place(workspace)
     if owner is None:
         return [Mount(op, workspace, workspace, f"the workspace, {policy.workspace}", pinned=True)]
     if op == BIND:
@@ -108,6 +108,13 @@ def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], no
         )
     notes.append(f"{workspace} is not shown: the box has an empty {owner} of its own; run below it, or use --cwd")
     return []
+
+
+def kernel_place(path: str) -> str | None:
+    """Which of the kernel's own trees ``path`` lies in: the host's /proc would show, and the box has another."""
+    if below(path, "/dev/shm"):  # noqa: S108  (the host's, as a directory like others)
+        return None
+    return next((top for top in ("/proc", "/sys", "/dev") if below(path, top)), None)
 
 
 def check_link(path: str, real: str, origin: str, facts: Facts) -> None:

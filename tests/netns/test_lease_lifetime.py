@@ -304,7 +304,7 @@ def test_error_between_start_and_ready(place, watch, monkeypatch, kind):
     with pytest.raises(ZeroDivisionError):
         stockade.run(["true"], **options(kind))
     monkeypatch.undo()
-    wait_for(lambda: open_descriptors() == descriptors, "end of the service")
+    wait_for(lambda: open_descriptors() <= descriptors, "end of the service")
     wait_for(lambda: not watch.holders(), "end of the holder")
     assert is_fine(kind)
     watch_end(watch, place)
@@ -322,7 +322,10 @@ def test_interrupt_in_each_step(place, watch, monkeypatch, kind, step):
     with pytest.raises(KeyboardInterrupt):
         stockade.run(["true"], **options(kind))
     monkeypatch.undo()
-    wait_for(lambda: (open_descriptors(), threading.active_count()) == (descriptors, threads), "end of the service")
+    # Fewer, where a service that a run before left behind was still ending when they were counted.
+    wait_for(
+        lambda: open_descriptors() <= descriptors and threading.active_count() <= threads, "end of the service"
+    )
     watch_end(watch, place)
 
 
@@ -389,7 +392,9 @@ def test_many_in_a_row(place, watch):
     for number in range(ROW):
         assert is_fine(("allow", "record")[number % 2]), number
     wait_for(lambda: not watch.named("slirp4netns") and not watch.holders(), "end of the last lease")
-    wait_for(lambda: (open_descriptors(), threading.active_count()) == before[:2], "end of the last service")
+    wait_for(
+        lambda: open_descriptors() <= before[0] and threading.active_count() <= before[1], "end of the services"
+    )
     wait_for(lambda: keeper.num_fds() <= before[2] + 2 * 3 and len(watch.below()) <= idle + 3, "idle keeper")
     assert zombies() == dead
     watch_end(watch, place)

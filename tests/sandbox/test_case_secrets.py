@@ -255,6 +255,40 @@ def test_a_file_as_standard_input_can_not_be_changed(place, tmp_path):
     assert stat.S_IMODE((tmp_path / "input").stat().st_mode) == 0o666
 
 
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_file_as_output_can_be_added_to_and_nothing_else(place, tmp_path, stream):
+    """What stood in a log before can be neither read nor taken back through the descriptor that adds to it."""
+    script = (
+        f"echo one >&{stream}; head -c 3 /proc/self/fd/{stream} >&{3 - stream}; echo evil > /proc/self/fd/{stream}; "
+        f"chmod 777 /proc/self/fd/{stream}; echo two >&{stream}"
+    )
+    log, other = tmp_path / "log", tmp_path / "other"
+    for path in (log, other):
+        path.write_text("before\n")
+        path.chmod(0o666)
+    with open(log, "ab") as file, open(other, "ab") as beside:
+        streams = {"stdout": file, "stderr": beside} if stream == 1 else {"stdout": beside, "stderr": file}
+        subprocess.run(["timeout", "5", "/bin/sh", "-c", script], **streams, stdin=subprocess.DEVNULL)
+    assert "one" not in log.read_text(), "outside it can be taken back"
+    log.write_text("before\n")
+    log.chmod(0o666)
+    with open(log, "ab") as file, open(other, "ab") as beside:
+        streams = {"stdout": file, "stderr": beside} if stream == 1 else {"stdout": beside, "stderr": file}
+        script = script.replace("head -c 3", "timeout 0.2 head -c 3")
+        cli("run", "--", "/bin/sh", "-c", script, cwd=place, capture_output=False, **streams)
+    assert log.read_text().startswith("before\none\n")
+    assert log.read_text().endswith("two\n")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o666
+
+
+def test_both_outputs_to_one_file_keep_their_order(place, tmp_path):
+    """As with a descriptor of their own."""
+    script = "i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); echo $i >&2; i=$((i+1)); done"
+    with open(tmp_path / "log", "wb") as file:
+        cli("run", "--", "/bin/sh", "-c", script, cwd=place, capture_output=False, stdout=file, stderr=file)
+    assert (tmp_path / "log").read_text().split() == [str(number) for number in range(200)]
+
+
 # --- kernel keys ------------------------------------------------------------------------------------------
 
 KEYS = """
