@@ -38,11 +38,13 @@ class Link:
         self.control = control
         self.pid = pid
         self.owner = os.getpid()
+        self.leased = False
 
     def close(self) -> None:
         """Let the keeper end (it ends its runs first), and wait a little so that no zombie is left."""
         self.control.close()
-        if self.owner != os.getpid():
+        if self.owner != os.getpid() or (self.leased and ours_alone):
+            # A command line that leased a network does not wait for the connector, which takes 35 ms to go.
             return
         try:
             pidfd = os.pidfd_open(self.pid)
@@ -148,6 +150,7 @@ def hand_over(job: dict[str, Any], fds: list[int]) -> None:
 def try_send(link: Link, job: dict[str, Any], fds: list[int]) -> bool:
     """Whether the keeper took it; one that is gone does not."""
     try:
+        link.leased |= job.get("service", False)
         send_job(link.control, job, fds)
     except (BrokenPipeError, ConnectionError, OSError) as error:
         if isinstance(error, ConnectionError) or link.control.fileno() < 0:

@@ -8,7 +8,7 @@ import stat
 from stockade.policies.errors import RequestError
 from stockade.policies.record import Record
 from stockade.sandbox import policycache
-from stockade.sandbox.request import make_request
+from stockade.sandbox.request import check_text, make_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def words(values: Iterable[str | os.PathLike[str]], what: str) -> list[str]:
         raise RequestError(
             f"could not use {what}={values!r}: it is one text, not a list", remedy=f"Write {what}=[...]."
         )
-    return [os.fspath(value) for value in values]
+    return [check_text(value, f"entry {number} of {what}") for number, value in enumerate(values)]
 
 
 def make_order(

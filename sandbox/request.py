@@ -32,6 +32,8 @@ def make_request(
 ) -> Request:
     """Check a call's arguments. Raises RequestError, whose message says which one can't be used and why."""
     argv = command_argv(command)
+    if not (env is None or hasattr(env, "items")):
+        raise RequestError(f"could not use env: it is {type(env).__name__}, not a mapping")
     variables = tuple(
         (check_name(name), check_text(value, f"the value of {name!r}")) for name, value in (env or {}).items()
     )

@@ -13,11 +13,11 @@ MOST = 1 << 20
 
 
 def cache_dir() -> str | None:
-    """``$XDG_CACHE_HOME/stockade`` or ``~/.cache/stockade``; None where there is no home: none is made."""
+    """``$XDG_CACHE_HOME/stockade`` or ``~/.cache/stockade``; None where there is no home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not base.startswith("/"):
         home = os.environ.get("HOME", "")
-        if not home.startswith("/") or not os.path.isdir(home):
+        if not home.startswith("/"):
             return None
         base = f"{home}/.cache"
     return f"{base}/stockade"
@@ -49,7 +49,9 @@ def read_private(directory: str, name: str) -> bytes | None:
 
 
 def store_private(directory: str, name: str, content: bytes) -> None:
-    """Put a file in place at once; that it can't be stored is no error."""
+    """Put a file in place at once; that it can't be stored is no error. A home that does not exist is not made."""
+    if not os.path.isdir(os.path.dirname(os.path.dirname(directory))):
+        return
     try:
         os.makedirs(directory, 0o700, exist_ok=True)
         parent = open_private(directory)

@@ -12,8 +12,11 @@ from stockade.sandbox.cli import exits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Sequence
     from typing import NoReturn
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 COMMANDS = {
     "run": ("stockade.sandbox.cli.run", "run a command confined and report what happened"),
@@ -44,6 +47,9 @@ def console() -> NoReturn:
     # A process this short is over before a collection pays.
     gc.disable()
     open_streams()
+    # Until there is something to stop, Ctrl-C simply ends this process; the keeper clears away.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from stockade.sandbox import keeperlink
 
     keeperlink.ours_alone = True

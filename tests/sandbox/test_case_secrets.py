@@ -490,6 +490,17 @@ def test_a_run_leaves_no_temporary_file(place, tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in cache.iterdir()} <= {0o600}
 
 
+def test_a_home_that_does_not_exist_is_not_made(place, tmp_path):
+    """Accounts of services have one that is not meant to be there; nothing is remembered for them."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    done = cli("run", "--", "true", cwd=place, env={**env, "HOME": str(tmp_path / "none")})
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "none").mkdir()
+    assert cli("run", "--", "true", cwd=place, env={**env, "HOME": str(tmp_path / "none")}).returncode == 0
+    assert (tmp_path / "none/.cache/stockade").is_dir()
+
+
 def test_stockades_own_state_can_not_be_written_through_a_grant(tmp_path, identity, monkeypatch):
     """A grant of ~/.config or ~/.cache gives neither the user's policy nor what is remembered, be it there or not."""
     for existing in (True, False):
