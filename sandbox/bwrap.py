@@ -138,8 +138,12 @@ def inspect(path: str) -> Bwrap:
     try:
         done = subprocess.run(help_command(path), capture_output=True, timeout=10, env={}, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
+        absent_or_broken = isinstance(error, FileNotFoundError | PermissionError | subprocess.TimeoutExpired)
         raise SandboxUnavailable(
-            f"could not run {path!r}: {error}", mode="", missing=("bwrap",), remedy=INSTALL
+            f"could not run {path!r}: {error}",
+            mode="",
+            missing=("bwrap",),
+            remedy=INSTALL if absent_or_broken else "Try again.",
         ) from None
     listed = parse_help((done.stdout + done.stderr).decode(errors="replace"))
     absent = [option for option in REQUIRED_OPTIONS if option not in listed]

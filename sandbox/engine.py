@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 import time
 
+from stockade.policies.errors import StockadeError
 from stockade.policies.record import Record
 from stockade.sandbox import argv as lines
 from stockade.sandbox.evidence import Evidence
@@ -177,18 +179,21 @@ def execute(
     status = gate = -1
     try:
         if confined:
-            status, gate = give_pipes(launch)
+            status = give_status(launch)
+            gate = give_gate(launch)
         wiring.connect()
         job = make_job(launch)
         if wiring.terminal is not None and not confined:
             job["terminal"] = launch.number_of(wiring.terminal.slave)
         orders, events = begin({**job, "numbers": launch.numbers}, launch.fds)
-    except BaseException:
+    except BaseException as error:
         for fd in (status, gate):
             if fd >= 0:
                 os.close(fd)
         launch.close()
         wiring.close()
+        if isinstance(error, OSError):
+            raise not_started(error) from None
         raise
     launch.close()
     if wiring.terminal is not None:
@@ -238,11 +243,25 @@ def why_held(lease: Lease) -> str:
     return ""
 
 
-def give_pipes(launch: Launch) -> tuple[int, int]:
-    """Status and gate pipes: the child's ends go into ``launch``, ours are returned."""
+def not_started(error: OSError) -> StockadeError:
+    """The caller has run out of something, descriptors most likely."""
+    full = error.errno in (errno.EMFILE, errno.ENFILE)
+    return StockadeError(
+        f"could not start the run: {(error.strerror or str(error)).lower()}",
+        remedy="Close files that are not needed, or raise the limit (ulimit -n)." if full else "",
+    )
+
+
+def give_status(launch: Launch) -> int:
+    """The pipe of bwrap's records: the child's end goes into ``launch``, ours is returned."""
     status, status_write = os.pipe()
     launch.give(status_write, lines.STATUS_FD)
+    return status
+
+
+def give_gate(launch: Launch) -> int:
+    """The pipe that holds the program back: the child has both ends, and so have we the one that opens it."""
     gate_read, gate = os.pipe()
     launch.give(gate_read, lines.BLOCK_FD)
     launch.give(gate, lines.SYNC_FD, owned=False)
-    return status, gate
+    return gate

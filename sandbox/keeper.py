@@ -52,6 +52,9 @@ class Run:
         self.pidfd = -1
         self.box = 0
         self.held: list[stubs.Stub] = []
+        self.ended_by_us = False
+        self.strangers: set[int] = set()
+        """What we had adopted before it began: left by runs that ended by themselves, and none of its."""
 
 
 class Keeper:
@@ -117,7 +120,10 @@ class Keeper:
             self.abandon(run)
         elif order["kind"] == "box":
             run.box = order["pid"]
+        elif order["kind"] == "ending":
+            run.ended_by_us = True
         elif order["kind"] == "kill":
+            run.ended_by_us = True
             if run.pid:
                 kill_session(run.pid, confined=run.confined)
         elif order["kind"] == "limit":
@@ -142,6 +148,8 @@ class Keeper:
         if job["program"] is None:
             self.expect_leases(job["holder"]["site"])
         run.pid, run.pidfd = pid, os.pidfd_open(pid)
+        if not run.confined and not run.service:
+            run.strangers = set(self.adopted())
         self.exits[run.pidfd] = run
         self.poll.register(run.pidfd, select.POLLIN)
         self.answer(run, {"kind": "started", "pid": pid})
@@ -188,7 +196,9 @@ class Keeper:
         del self.exits[run.pidfd]
         os.close(run.pidfd)
         _pid, status, usage = os.wait4(run.pid, 0)
-        run.pid = 0
+        first, run.pid = run.pid, 0
+        if run.ended_by_us and not run.confined and not run.service:
+            self.end_adopted(run, first)
         # The monitor's own figures include this Python before its exec: the box's are the program's.
         used = (self.kill_boxes(run.box) if run.confined else []) or [usage]
         self.release(run)
@@ -214,6 +224,17 @@ class Keeper:
                 used.append(os.wait4(pid, 0)[2])
         return used
 
+    def end_adopted(self, run: Run, first: int) -> None:
+        """Where other runs go on nobody can say whose an orphan is: then those of its session are ended alone."""
+        from stockade.sandbox import adopted
+
+        alone = not any(other.pid for other in self.runs.values() if other is not run)
+        adopted.end(lambda: [pid for pid in self.adopted() if pid not in run.strangers], None if alone else first)
+
+    def adopted(self) -> list[int]:
+        known = self.known()
+        return [pid for pid in children() if pid not in known]
+
     def collect(self) -> None:
         """Reap adopted processes that have ended by themselves; first processes are waited for by pid."""
         known = self.known()
@@ -237,6 +258,7 @@ class Keeper:
         os.close(run.events)
         run.events = -1
         if run.pid:
+            run.ended_by_us = True
             kill_session(run.pid, confined=run.confined)
             # A connector takes tens of milliseconds to go: nobody waits for that, its exit is heard of.
             if not run.service:

@@ -15,6 +15,7 @@ ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
 and with clone's flags in argument 0, which the argument rules rely on."""
 
 DENY: tuple[tuple[int, str, str], ...] = (
+    (ENOSYS, "its mode can't be looked at; everybody falls back to openat", "openat2"),
     (EPERM, "kernel keyrings are not namespaced", "add_key keyctl request_key"),
     (EPERM, "loads programs into the kernel", "bpf"),
     (EPERM, "reads other programs and the kernel through counters", "perf_event_open lookup_dcookie"),
@@ -71,6 +72,13 @@ CLONE_NEWTIME = 0x80
 
 _FAMILY = "only AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK are namespaced and watched"
 
+O_CREAT, S_ISUID = 0o100, 0o4000
+_SETUID = "leaves a file that runs with its owner's rights on the host"
+MODES = (
+    ("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2), ("creat", 1), ("mknod", 1), ("mknodat", 2),
+)  # fmt: skip
+"""Calls that set a mode, and which argument it is."""
+
 DENY_WHEN: tuple[tuple[str, int, str, tuple[tuple[int, str, int, int], ...]], ...] = (
     *(("unshare", EPERM, f"makes a namespace ({name})", ((0, "&", bit, bit),)) for name, bit in NAMESPACES),
     ("unshare", EPERM, "makes a namespace (CLONE_NEWTIME)", ((0, "&", CLONE_NEWTIME, CLONE_NEWTIME),)),
@@ -89,6 +97,11 @@ DENY_WHEN: tuple[tuple[str, int, str, tuple[tuple[int, str, int, int], ...]], ..
     # The kernel turns (AF_INET, SOCK_PACKET) into AF_PACKET.
     ("socket", EAFNOSUPPORT, "SOCK_PACKET is AF_PACKET by another name", ((0, "&", 2, LOW), (1, "&", 10, 0xF))),
     ("socketpair", EAFNOSUPPORT, "pairs exist for AF_UNIX", ((0, "!=", 1, 0),)),
+    *((name, EPERM, _SETUID, ((place, "&", S_ISUID, S_ISUID),)) for name, place in MODES),
+    *(
+        (name, EPERM, _SETUID, ((place, "&", O_CREAT, O_CREAT), (place + 1, "&", S_ISUID, S_ISUID)))
+        for name, place in (("open", 1), ("openat", 2))
+    ),
 )
 """(name, errno, reason, conditions): refused when every condition (argument, operator, value, mask) holds.
 ``&``: argument & mask == value; ``>`` and ``!=``: all 64 bits, unsigned."""
@@ -96,7 +109,7 @@ DENY_WHEN: tuple[tuple[str, int, str, tuple[tuple[int, str, int, int], ...]], ..
 STRICT_ALLOW: tuple[str, ...] = (
     # files
     "read write open close stat fstat lstat lseek pread64 pwrite64 readv writev preadv pwritev preadv2"
-    " pwritev2 access faccessat faccessat2 creat openat openat2 newfstatat statx statfs fstatfs truncate"
+    " pwritev2 access faccessat faccessat2 creat openat newfstatat statx statfs fstatfs truncate"
     " ftruncate fallocate fsync fdatasync sync syncfs sync_file_range fadvise64 readahead copy_file_range"
     " sendfile splice tee dup dup2 dup3 fcntl flock ioctl close_range getdents getdents64 getcwd chdir"
     " fchdir umask cachestat",

@@ -15,6 +15,7 @@ it by accident. This file decides nothing about outcomes: ``classify`` does, fro
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -184,7 +185,7 @@ class Supervisor:
         elif event["kind"] == "started":
             self.first = event["pid"]
         elif event["kind"] == "limit":
-            self.release("" if event["errno"] == 0 else f"could not limit processes: {os.strerror(event['errno'])}")
+            self.on_limit(event["errno"])
         elif event["kind"] == "failed":
             self.found |= {f"failed_{key}": event[key] for key in ("step", "errno", "detail")}
             self.over = True
@@ -246,6 +247,11 @@ class Supervisor:
         else:
             self.release("")
 
+    def on_limit(self, code: int) -> None:
+        """The keeper set the limit, or could not. ESRCH: set-up failed meanwhile, and bwrap says so by ending."""
+        if code != errno.ESRCH:
+            self.release(f"could not limit processes: {os.strerror(code).lower()}" if code else "")
+
     def release(self, failure: str) -> None:
         """Open the gate, or end the run because it must not be opened."""
         if failure:
@@ -276,6 +282,8 @@ class Supervisor:
         if not self.released:
             self.kill()
             return
+        # Told first: the keeper must know whose doing it is when it sees the first process end.
+        self.order({"kind": "ending"})
         there = self.living()
         self.await_somebody(0 if there else number)
         for pid in there:

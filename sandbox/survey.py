@@ -153,13 +153,20 @@ def in_reach(path: str, roots: Iterable[str], identity: Identity) -> bool:
     return path == top
 
 
+NOT_HOMES = (
+    "/", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/bin", "/sbin",
+    "/etc", "/dev", "/proc", "/sys", "/var", "/var/lib", "/opt",
+)  # fmt: skip
+"""Homes of system users (daemon, bin, sys): an empty directory there would hide what every program needs."""
+
+
 def home_directory() -> str:
     """The caller's home as a real path; a made-up one where it has none that can be a directory of its own."""
     home = os.environ.get("HOME") or passwd_home()
     if not os.path.isabs(home) or any(letter in home for letter in "\0\n:"):  # it goes into /etc/passwd
         return "/home/user"
     real = os.path.realpath(home)
-    if real == "/" or not (
+    if real in NOT_HOMES or not (
         os.path.isdir(real) or real.split("/")[1] in ("home", "root", "run", "tmp", "mnt", "media")
     ):
         return "/home/user"

@@ -44,9 +44,9 @@ LEASE = {"nftables"}
     [
         ({}, set(), set()),
         ({"egress": "record"}, LEASE, set()),
-        ({"egress": "allow"}, {*LEASE, "slirp4netns", "tun"}, set()),
-        ({"egress": "open"}, {*LEASE, "slirp4netns", "tun"}, set()),
-        ({"egress": "bogus"}, {*LEASE, "slirp4netns", "tun"}, set()),
+        ({"egress": "allow"}, {*LEASE, "leased-network", "slirp4netns", "tun"}, set()),
+        ({"egress": "open"}, {*LEASE, "leased-network", "slirp4netns", "tun"}, set()),
+        ({"egress": "bogus"}, {*LEASE, "leased-network", "slirp4netns", "tun"}, set()),
         ({"workspace": "overlay"}, {"overlay"}, set()),
         ({"memory": 1}, set(), {"limits"}),
         ({"processes": 1}, set(), {"limits"}),

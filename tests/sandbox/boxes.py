@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -137,13 +138,14 @@ def wait_until(fact, what: str):
 
 
 def processes_with(token: str) -> list[int]:
-    """Living processes of this host whose command line has ``token`` in it."""
+    """Living processes of this host whose command line has ``token`` in it, as a word of its own."""
+    wanted = re.compile(rb"(?<![\w.])" + re.escape(token.encode()) + rb"(?![\w.])")
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
                 with open(f"/proc/{name}/cmdline", "rb") as file:
-                    if token.encode() in file.read():
+                    if wanted.search(file.read()):
                         found.append(int(name))
             except OSError:
                 continue

@@ -192,7 +192,7 @@ def test_an_ignored_sigchld_hangs_it_below_0_11_1(bwrap):
 
 def test_without_a_pid_namespace_processes_survive(bwrap):
     """Only the end of a namespace's first process takes all the others with it."""
-    token = f"3{os.getpid()}"
+    token = f"3{os.getpid()}.{int.from_bytes(os.urandom(4))}"  # what is killed below must be ours
     script = f"setsid sleep {token} & echo ready; sleep {token}"
     for options, survives in ((["--unshare-net"], True), (ALL, False)):
         process = subprocess.Popen(
@@ -202,7 +202,7 @@ def test_without_a_pid_namespace_processes_survive(bwrap):
         )
         try:
             assert process.stdout.readline() == b"ready\n"
-            wait_until(lambda: len(processes_with(token)) >= 2, "both sleep")
+            wait_until(lambda: len(list(filter(is_sleep, processes_with(token)))) == 2, "both sleep")
             process.kill()
             process.stdout.close()
             process.wait()

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from boxes import PATIENCE, ROOT, cli, own_state  # noqa: F401
@@ -98,11 +99,11 @@ def test_a_proc_of_other_processes_is_no_proc(place):
     assert os.listdir(place.ws) == []
 
 
+@pytest.mark.user  # the limit does not bind real root
 @pytest.mark.parametrize("most", [1, 2, 4, 6])
 def test_too_many_processes_are_not_taken_for_a_ban_on_namespaces(place, most):
     """Limits of processes count in each user namespace of its own, so this disturbs nobody."""
-    other = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if ROOT else []
-    command = [*other, "/usr/bin/unshare", "-Ur", "/usr/bin/prlimit", f"--nproc={most}", *RUN, "--", "true"]
+    command = ["/usr/bin/unshare", "-Ur", "/usr/bin/prlimit", f"--nproc={most}", *RUN, "--", "true"]
     env = {**place.env, "XDG_CACHE_HOME": "/nonexistent"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 3, env=env, check=False)
     assert done.returncode == 125, done.stderr
@@ -169,6 +170,38 @@ def test_an_interpreter_of_the_home_that_path_has_not_is_the_cause_that_is_told(
     assert (shown.returncode, shown.stdout) == (0, b"thing runs script\n")
 
 
+@pytest.mark.parametrize(
+    "home", ["/usr", "/usr/sbin", "/bin", "/dev", "/proc", "/etc", "/", "", "no/path", "/gone"]
+)
+def test_a_home_that_programs_need_is_not_emptied(monkeypatch, home):
+    """System users have such homes."""
+    monkeypatch.setenv("HOME", home)
+    result = stockade.run('cd && test "$PWD" = "$HOME" && echo x > made && test -d /proc/1 && date > /dev/null')
+    assert result.ok, (result.reason, result.stderr)
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/proc/sys/kernel", "/sys", "/sys/kernel", "/dev"])
+def test_the_kernels_own_trees_are_no_workspace(folder):
+    """The host's /proc would show its processes, whatever else the policy says."""
+    script = "ls -d /proc/[0-9]* | wc -l; ls /proc/sys/kernel/core_pattern /dev/null"
+    result = stockade.run(script, cwd=folder)
+    assert (result.outcome, result.exit_code) == ("exited", 0), result.reason
+    assert int(result.stdout.split()[0]) < 8
+    assert any(f"{folder} is not shown" in note for note in result.notes)
+    with pytest.raises(stockade.RequestError, match="as a writable workspace"):
+        stockade.run(["true"], cwd=folder, policy="workspace-write")
+
+
+def test_a_directory_in_shared_memory_is_one_like_others():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        os.chmod(folder, 0o777)
+        for policy in ("read-only", "workspace-write"):
+            result = stockade.run("pwd; ls", cwd=folder, policy=policy)
+            assert result.stdout == f"{folder}\n".encode(), result.reason
+        assert stockade.run("echo x > made", cwd=folder, policy="workspace-write").ok
+        assert os.listdir(folder) == ["made"]
+
+
 # --- words and bytes -------------------------------------------------------------------------------------------
 
 ODD = b"\xff\xfe-\xc3\xa9-\xe2\x80"
@@ -231,6 +264,10 @@ def test_names_of_files_that_are_no_text_are_told(place):
         ({"command": ["true"], "stdin": 987}, "descriptor 987"),
         ({"command": ["true"], "stdin": -3}, "descriptor -3"),
         ({"command": ["true"], "stdin": object()}, "object has no descriptor"),
+        ({"command": ["true"], "stdin": "\ud800"}, "stdin: it has a lone surrogate"),
+        ({"command": ["true"], "write": ["ok", 3]}, "entry 1 of write: it is int"),
+        ({"command": ["true"], "allow": "host"}, "one text, not a list"),
+        ({"command": ["true"], "env": ["A"]}, "env: it is list"),
     ],
 )
 def test_a_request_that_can_not_be_meant_is_refused_by_name(call, said):
