@@ -12,6 +12,7 @@ from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox.confinement import Confinement, prepare
 from stockade.sandbox.engine import Finished, Io, execute
 from stockade.sandbox.evidence import Evidence
+from stockade.sandbox.mounts import MASK
 from stockade.sandbox.program import diagnose
 
 TYPE_CHECKING = False
@@ -106,8 +107,12 @@ def boxed(
     stopper: Stopper | None,
     *,
     lease: Lease | None,
+    again: bool = True,
 ) -> RunResult:
-    """Run in a box. A started ``lease`` gets ready while the run is being planned."""
+    """Run in a box. A started ``lease`` gets ready while the run is being planned.
+
+    ``again``: plan once more if nothing ran because something that was to be covered has gone meanwhile.
+    """
     assert host is not None
     assert host.bwrap is not None
     start = prepare(
@@ -139,11 +144,18 @@ def boxed(
     result = verdict(
         order, finished, diagnosis, settled=settled, notes=notes, before=before, start=start, report=report
     )
+    if again and result.rule == "never_executed" and not io.terminal and lease is None and vanished(start):
+        return boxed(order, io, settled, host, deadline, stopper, lease=None, again=False)
     if result.outcome == "runner_failed":
         from stockade.sandbox import probe
 
         probe.forget()
     return result
+
+
+def vanished(start: Confinement) -> bool:
+    """Whether a file or socket that a mask was planned for is gone: other programs come and go while we look."""
+    return any(mount.op == MASK and not os.path.lexists(mount.dest) for mount in start.plan.mounts)
 
 
 def in_lease(lease: Lease | None) -> Finished | None:

@@ -14,6 +14,7 @@ import pytest
 from boxes import PYTHON, REFUSED, identity, make_place, open_to_all, outside, own_state, place, policy, probe
 
 import stockade
+from stockade.sandbox import confinement
 
 __all__ = ["identity", "own_state", "place"]
 pytestmark = pytest.mark.kernel
@@ -419,3 +420,23 @@ def test_sockets_in_a_read_only_system_directory_are_covered(place):
             ("{'connect': 'ECONNREFUSED', 'there': True}", "{'connect': 'EACCES', 'there': True}")
         ), row
         assert row.endswith("False")
+
+
+def test_a_socket_that_goes_away_while_we_look_breaks_nothing(place, monkeypatch):
+    """Programs of the host come and go: what was to be covered and has gone is no reason to run nothing."""
+    path = os.path.join(place, "gone.sock")
+    real, planned = confinement.make_plan, []
+
+    def plan_and_remove(*given):
+        plan = real(*given)
+        planned.append(any(mount.dest == path for mount in plan.mounts))
+        if os.path.lexists(path):
+            os.unlink(path)
+        return plan
+
+    monkeypatch.setattr(confinement, "make_plan", plan_and_remove)
+    with listening(os.fsencode(path)):
+        open_to_all(place)
+        result = stockade.run(["sh", "-c", "echo ran"], cwd=place)
+    assert (result.outcome, result.stdout) == ("exited", b"ran\n")
+    assert planned == [True, False]
