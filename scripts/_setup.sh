@@ -76,6 +76,8 @@ package_name() {
         *:bwrap) echo bubblewrap ;;
         *:nft) echo nftables ;;
         *:node) echo nodejs ;;
+        dnf:ip) echo iproute ;;
+        *:ip) echo iproute2 ;;
         apt-get:libseccomp | zypper:libseccomp) echo libseccomp2 ;;
         apk:setpriv) echo setpriv ;;
         apk:nsenter) echo util-linux-misc ;;
