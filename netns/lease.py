@@ -19,14 +19,15 @@ from __future__ import annotations
 import marshal
 import os
 import select
-import socket
 import time
 
 from stockade.netns.errors import LeaseFailed
+from stockade.netns.rights import received, space
 from stockade.policies.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
     from typing import Any, Protocol
 
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
         def holder(self, job: dict[str, Any], control: int) -> Part: ...
 
         def program(self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool) -> Part: ...
+else:
+    import _socket as socket  # ``socket`` itself pulls in enum and selectors, which costs milliseconds
 
 
 READY_SECONDS = 10.0
@@ -123,7 +126,7 @@ class Lease:
         text = rules_text(spec.kind, spec.rules, private=spec.private, tcp_port=TCP_PORT, udp_port=UDP_PORT)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
-        with theirs:
+        try:
             job = {
                 "kind": spec.kind,
                 "rules": text,
@@ -132,6 +135,8 @@ class Lease:
                 "sockets": sockets_of(spec.kind),
             }
             self.parts["holder"] = self.spawner.holder(job, theirs.fileno())
+        finally:
+            theirs.close()
 
     def wait_ready(self) -> None:
         """Wait until the lease can be used. Raises LeaseFailed, naming the part."""
@@ -291,9 +296,10 @@ class Lease:
         assert self.control is not None
         wait_readable(self.control.fileno(), deadline, part)
         try:
-            body, fds, _flags, _address = socket.recv_fds(self.control, 1 << 16, 16)
+            body, ancillary, _flags, _address = self.control.recvmsg(1 << 16, space(16), socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             raise failed(part, "it ended") from None
+        fds = received(ancillary)
         if not body:
             raise failed(part, "it ended")
         if body == b"a":

@@ -161,10 +161,14 @@ class Service:
         return max(0.0, min(waits))
 
     def _make_parts(self) -> None:
+        import socket
+
         from stockade.netns.egress import Ledger
         from stockade.netns.upstream import HostResolver, Synthetic
 
         self.ledger = Ledger(self.spec.kind, self._began)
+        # What was handed over knows only descriptors: the parts accept and receive.
+        self.sockets = [socket.socket(fileno=each.detach()) for each in self.sockets]
         synthetic = Synthetic()
         udp, tcp, *rest = self.sockets
         self.parts.append(self._resolver(udp, tcp, synthetic, self.upstream or HostResolver()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import marshal
 import os
-import sys
+
+from stockade.netns.rights import received, rights, space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ MAX_FDS = 250
 """The kernel passes at most 253 descriptors in one message (SCM_MAX_FD)."""
 
 HEADER = 4
-INT = 4
-"""Bytes of a C int."""
 INLINE = 32_768
 """Bytes of a job that travel in the message itself; a larger one goes by memfd, as a datagram is bounded."""
 
@@ -53,19 +52,10 @@ def send_job(control: socket.socket, job: dict[str, Any], fds: list[int]) -> Non
         os.close(payload)
 
 
-def rights(fds: list[int]) -> list[tuple[int, int, bytes]]:
-    """Descriptors as ancillary data. By hand: ``array`` pulls in ``collections``, a millisecond."""
-    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, b"".join(fd.to_bytes(INT, sys.byteorder) for fd in fds))]
-
-
 def receive_job(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next job and its descriptors; None when the other end is gone."""
-    fds: list[int] = []
-    size = socket.CMSG_SPACE((MAX_FDS + 1) * INT)
-    body, ancillary, _flags, _address = control.recvmsg(INLINE + 1, size, socket.MSG_CMSG_CLOEXEC)
-    for level, kind, raw in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds += (int.from_bytes(raw[at : at + INT], sys.byteorder) for at in range(0, len(raw) - INT + 1, INT))
+    body, ancillary, _flags, _address = control.recvmsg(INLINE + 1, space(MAX_FDS + 1), socket.MSG_CMSG_CLOEXEC)
+    fds = received(ancillary)
     if not body:
         return None
     if body[:1] == b"i":
