@@ -36,6 +36,8 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_DUMPABLE = 4
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 ANSWER = 1 << 20
+RECEIVE_BUFFER = 1 << 20
+"""Bytes; the kernel gives as much of it as net.core.rmem_max allows."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -148,6 +150,9 @@ def open_sockets(job: dict[str, Any]) -> list[int]:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if kind == socket.SOCK_DGRAM:
+            # A burst of questions waits here while the resolver is still being loaded.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         made.bind((address, port))
         if kind == socket.SOCK_STREAM:
             made.listen(256)
