@@ -11,7 +11,7 @@ import marshal
 import os
 import time
 
-from stockade.policies.places import here, present
+from stockade.policies.places import here, is_stand_in
 from stockade.policies.resolved import Resolved
 from stockade.sandbox import state
 
@@ -109,7 +109,7 @@ def frozen(value: object) -> object:
 def still_true(entry: tuple[Any, ...]) -> bool:
     _key, sources, markers, _values = entry
     return all(stamp(path) == seen for path, seen in sources) and all(
-        present(path) == seen for path, seen in markers
+        marked(path) == seen for path, seen in markers
     )
 
 
@@ -123,19 +123,19 @@ def stamp(path: str) -> tuple[int, ...] | None:
 
 
 def marked(path: str) -> tuple[int, int] | None:
-    """What matters of a marker: whether it is there, whose it is and who may write it."""
+    """What matters of a marker: whose it is and who may write it; None when nothing, or a stand-in, is there."""
     try:
         info = os.lstat(path)
     except OSError:
         return None
-    return info.st_mode, info.st_uid
+    return None if is_stand_in(info.st_mode) else (info.st_mode, info.st_uid)
 
 
 def remember(key: tuple[Any, ...], found: Resolved, sources: tuple[str, ...], markers: tuple[str, ...]) -> None:
     entry = (
         key,
         tuple((path, stamp(path)) for path in sources),
-        tuple((path, present(path)) for path in markers),
+        tuple((path, marked(path)) for path in markers),
         tuple(found),
     )
     if len(_memory) >= MOST_IN_MEMORY:

@@ -321,3 +321,16 @@ def test_memory_is_bounded(home):
 def test_options_are_frozen_by_value(value, same):
     assert module.frozen(value) == same
     hash(module.frozen(value))
+
+
+@pytest.mark.parametrize("between", [forget, lambda: None])
+def test_a_directory_that_strangers_can_not_write_any_more_is_searched(home, between):
+    """Project files above the workspace count as far as nobody else can plant one there: closing that up counts too."""
+    outer = home / "outer"
+    (outer / "inner").mkdir(parents=True)
+    (outer / ".stockade.toml").write_text('mode = "strict"\n')
+    outer.chmod(0o777)
+    assert module.resolved(None, None, str(outer / "inner"), {}).mode is None
+    between()
+    outer.chmod(0o755)
+    assert module.resolved(None, None, str(outer / "inner"), {}).mode == "strict"
