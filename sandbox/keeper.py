@@ -25,6 +25,7 @@ import select
 
 from stockade.sandbox import childsteps, stubs
 from stockade.sandbox.messages import receive, receive_job, send
+from stockade.sandbox.processes import own_children, starts_namespace
 from stockade.sandbox.spare import Child
 
 TYPE_CHECKING = False
@@ -218,7 +219,7 @@ class Keeper:
         """
         known = self.known()
         used = []
-        for pid in children():
+        for pid in own_children():
             if pid not in known and (pid == box or (box == 0 and starts_namespace(pid))):
                 os.kill(pid, signal.SIGKILL)
                 used.append(os.wait4(pid, 0)[2])
@@ -233,12 +234,12 @@ class Keeper:
 
     def adopted(self) -> list[int]:
         known = self.known()
-        return [pid for pid in children() if pid not in known]
+        return [pid for pid in own_children() if pid not in known]
 
     def collect(self) -> None:
         """Reap adopted processes that have ended by themselves; first processes are waited for by pid."""
         known = self.known()
-        for pid in children():
+        for pid in own_children():
             if pid not in known:
                 try:
                     os.waitpid(pid, os.WNOHANG)
@@ -313,37 +314,6 @@ def limit(body: dict[str, Any], credentials: tuple[int, int] | None) -> int:
             os._exit(code)
     _pid, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)
-
-
-def children() -> list[int]:
-    """Our children, adopted ones included."""
-    try:
-        with open("/proc/thread-self/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        # CONFIG_PROC_CHILDREN is off
-        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == os.getpid()]
-
-
-def parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
-
-
-def starts_namespace(pid: int) -> bool:
-    """Whether a process is pid 1 of a pid namespace below ours."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            for line in file:
-                if line.startswith(b"NSpid:"):
-                    ids = line.split()[1:]
-                    return len(ids) > 1 and ids[-1] == b"1"
-    except OSError:
-        pass
-    return False
 
 
 def kill_session(pid: int, *, confined: bool) -> None:

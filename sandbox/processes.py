@@ -60,3 +60,34 @@ def psutil_descendants(pid: int) -> list[int]:
         return [process.pid for process in psutil.Process(pid).children(recursive=True)]
     except psutil.Error:
         return []
+
+
+def own_children() -> list[int]:
+    """Our children, adopted ones included."""
+    try:
+        with open("/proc/thread-self/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        # CONFIG_PROC_CHILDREN is off
+        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(pid) == os.getpid()]
+
+
+def parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def starts_namespace(pid: int) -> bool:
+    """Whether a process is pid 1 of a pid namespace below ours."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"NSpid:"):
+                    ids = line.split()[1:]
+                    return len(ids) > 1 and ids[-1] == b"1"
+    except OSError:
+        pass
+    return False
