@@ -132,7 +132,7 @@ class Destination:
 class Ledger:
     """Takes events as they come; what exceeds the bounds is counted in ``lost``.
 
-    ``kind`` is the network kind. ``began`` is when the run began, in seconds since the epoch, as in the events.
+    ``kind`` is the network kind. ``began`` is when the run began, a time of ``time.monotonic``, as in the events.
     """
 
     def __init__(self, kind: str, began: float = 0.0) -> None:

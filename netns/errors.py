@@ -6,10 +6,14 @@ from stockade.policies.errors import StockadeError
 
 
 class LeaseFailed(StockadeError):
-    """A leased network could not be made, or broke. ``part`` is ``nft``, ``slirp4netns``, ``holder``, ``dns`` or
-    ``recorder``.
+    """A leased network could not be made, or broke. ``part`` is ``nft``, ``slirp4netns``, ``pasta``, ``holder``,
+    ``dns`` or ``recorder``.
     """
 
     def __init__(self, message: str, *, part: str, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.part = part
+
+
+class LeaseLate(LeaseFailed):
+    """A part did not answer in time; it may still be there."""

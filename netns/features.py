@@ -8,28 +8,39 @@ from stockade.policies.capability import Capability
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 TUN = "/dev/net/tun"
 TUNGETFEATURES = 0x800454CF
 TOOLS = {
-    "slirp4netns": ("slirp4netns", "connects a leased network to the outside"),
-    "nftables": ("nft", "enforces the allowlist on packets"),
+    "slirp4netns": ("slirp4netns", "slirp4netns", "it connects a leased network to the outside"),
+    "pasta": ("pasta", "passt", "it can stand in for slirp4netns"),
+    "nftables": ("nft", "nftables", "it enforces the allowlist on packets"),
 }
+"""Capability to program, package and use."""
+CONNECTORS = ("slirp4netns", "pasta")
+EITHER_CONNECTOR = " or ".join(CONNECTORS)
 
 
 def tool_capabilities(find: Callable[[str], str | None]) -> tuple[Capability, ...]:
     """One capability a tool. ``find`` gives the path of a helper, or None."""
     found = []
-    for name, (program, use) in TOOLS.items():
+    for name, (program, package, use) in TOOLS.items():
         path = find(program)
         if path is None:
-            found.append(
-                Capability(name, "missing", f"{program} is not installed: it {use}", f"Install the package {name}.")
-            )
+            remedy = f"Install the package {package}."
+            found.append(Capability(name, "missing", f"{program} is not installed: {use}", remedy))
         else:
             found.append(Capability(name, "ok", path))
     return (*found, tun_capability())
+
+
+def lacking(tools: Iterable[Capability]) -> tuple[str, ...]:
+    """What letting something out lacks: tools without which it can't be, and the connectors if there is none."""
+    absent = [tool.name for tool in tools if tool.state != "ok"]
+    if all(name in absent for name in CONNECTORS):
+        absent = [EITHER_CONNECTOR, *absent]
+    return tuple(name for name in absent if name not in CONNECTORS)
 
 
 def tun_capability() -> Capability:

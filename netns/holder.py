@@ -4,7 +4,7 @@ Building, in this order:
     1  new user and network namespace, the run's own uid mapped to 0
     2  loopback up
     3  the rules, read back and compared: from here on the namespace refuses what it should
-    4  record: routes to loopback (allow, open: slirp4netns adds the link and the route, after this)
+    4  record: routes to loopback (allow, open: the connector adds the link and the route, after this)
     5  sockets of this namespace, handed to the supervisor together with the word "ready"
 Then it waits for nft commands. It decides nothing, and reads nothing of what the program sends.
 

@@ -3,7 +3,7 @@
 Building, in this order; a step that fails ends the lease, and nothing runs:
     1  holder       namespaces, rules (read back), sockets; from here on nothing can leave
     2  service      a thread that answers names and records attempts, on the holder's sockets
-    3  connector    allow, open: slirp4netns attaches a link to the holder; ready by descriptor
+    3  connector    allow, open: slirp4netns or pasta attaches a link to the holder; ready by descriptor
 The program enters by the holder's two namespace descriptors, below a user namespace of its own.
 
 Tearing down, every step attempted whatever the one before did:
@@ -21,7 +21,7 @@ import os
 import select
 import time
 
-from stockade.netns.errors import LeaseFailed
+from stockade.netns.errors import LeaseFailed, LeaseLate
 from stockade.netns.rights import received, space
 from stockade.policies.record import Record
 
@@ -53,7 +53,10 @@ if TYPE_CHECKING:
 
         def holder(self, job: dict[str, Any], control: int) -> Part: ...
 
-        def program(self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool) -> Part: ...
+        def program(
+            self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool, leash: int | None
+        ) -> Part:
+            """``leash``: one of the numbers, a pipe; the program is killed when its other end is closed."""
 else:
     import _socket as socket  # ``socket`` itself pulls in enum and selectors, which costs milliseconds
 
@@ -76,9 +79,14 @@ class LeaseSpec(Record):
     """Path of the nft binary, used where the library is not there."""
     site: str | None
     """Directory of the Python binding of libnftables."""
-    slirp: str | None
-    slirp_as_caller: bool
+    connector: str
+    """``slirp4netns`` or ``pasta``; empty where nothing is let out."""
+    program: str | None
+    """Path of the connector."""
+    as_caller: bool
     """Only the caller can open /dev/net/tun: the connector keeps the caller's uid."""
+    ids: tuple[int, int]
+    """The uid and gid of the connector."""
 
 
 class Report(Record):
@@ -143,28 +151,37 @@ class Lease:
         self.wait_rules()
         self.wait_attached()
 
-    def wait_rules(self) -> None:
-        """Wait for the holder, start service and connector. Raises LeaseFailed, naming the part."""
+    def wait_rules(self, until: float | None = None) -> None:
+        """Wait for the holder, start service and connector; no longer than ``until``, a time of ``time.monotonic``.
+
+        Raises LeaseFailed, naming the part.
+        """
         if self.service is not None:
             return
-        self._deadline = time.monotonic() + READY_SECONDS
+        latest = time.monotonic() + READY_SECONDS
+        self._deadline = latest if until is None else min(until, latest)
         answer, fds = self._hear("holder", self._deadline)
         self._handed = [socket.socket(fileno=fd) for fd in fds]
         if not answer["ready"]:
             raise failed(answer["part"], answer["cause"])
         self._take(answer["pid"])
-        if self.spec.kind != "record":
-            self._attach(answer["pid"])
-        self._serve()
+        part = self.spec.connector
+        try:
+            if self.spec.kind != "record":
+                self._attach(answer["pid"])
+            part = "the name service"
+            self._serve()
+        except OSError as error:  # no more descriptors
+            raise failed(part, (error.strerror or f"{error}").lower()) from error
 
     def wait_attached(self) -> None:
         """Wait until the connector's link is there. Raises LeaseFailed."""
         if self._ready < 0:
             return
-        wait_readable(self._ready, self._deadline, "slirp4netns")
-        if os.read(self._ready, 1) != b"1":
+        wait_readable(self._ready, self._deadline, self.spec.connector)
+        if not self._attached(os.read(self._ready, 32)):
             # Without a holder there is nothing to attach to.
-            part = "holder" if self._hung_up() else "slirp4netns"
+            part = "holder" if self._hung_up() else self.spec.connector
             raise failed(part, "it ended before the link was there")
         os.close(self._ready)
         self._ready = -1
@@ -205,7 +222,7 @@ class Lease:
 
         # A connector that is killed takes its link along first; the keeper hears of its end much later.
         try:
-            return "" if self.command(f"link {LINK}")["up"] else "slirp4netns"
+            return "" if self.command(f"link {LINK}")["up"] else self.spec.connector
         except LeaseFailed as error:
             return error.part
 
@@ -275,16 +292,37 @@ class Lease:
             raise failed("holder", f"its namespaces can't be held: {(error.strerror or '').lower()}") from error
 
     def _attach(self, pid: int) -> None:
-        assert self.spec.slirp is not None
+        spec = self.spec
+        assert spec.program is not None
         self._ready, ready_write = os.pipe()
-        exit_read, self._exit = os.pipe()
         try:
-            argv = slirp_argv(self.spec.slirp, pid)
-            fds = [(ready_write, READY_FD), (exit_read, EXIT_FD)]
-            self.parts["slirp4netns"] = self.spawner.program(argv, fds, as_caller=self.spec.slirp_as_caller)
+            exit_read, self._exit = os.pipe()
+        except OSError:
+            os.close(ready_write)
+            raise
+        numbers, leash = (READY_FD, EXIT_FD), None
+        try:
+            if spec.connector == "pasta":
+                from stockade.netns import pasta
+
+                argv = pasta.pasta_argv(spec.program, pid, LINK, MTU, spec.ids)
+                numbers, leash = (pasta.READY_FD, pasta.EXIT_FD), pasta.EXIT_FD
+                os.fchmod(ready_write, 0o622)  # it is opened anew, maybe under another uid
+            else:
+                argv = slirp_argv(spec.program, pid)
+            fds = list(zip((ready_write, exit_read), numbers, strict=True))
+            self.parts[spec.connector] = self.spawner.program(argv, fds, as_caller=spec.as_caller, leash=leash)
         finally:
             os.close(ready_write)
             os.close(exit_read)
+
+    def _attached(self, said: bytes) -> bool:
+        """Whether the connector says that its link is there."""
+        if self.spec.connector != "pasta":
+            return said == b"1"
+        from stockade.netns.pasta import is_ready
+
+        return is_ready(said)
 
     def _hung_up(self) -> bool:
         assert self.control is not None
@@ -296,10 +334,14 @@ class Lease:
         assert self.control is not None
         wait_readable(self.control.fileno(), deadline, part)
         try:
-            body, ancillary, _flags, _address = self.control.recvmsg(1 << 16, space(16), socket.MSG_CMSG_CLOEXEC)
+            body, ancillary, flags, _address = self.control.recvmsg(1 << 16, space(16), socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             raise failed(part, "it ended") from None
         fds = received(ancillary)
+        if flags & socket.MSG_CTRUNC:  # the kernel drops what there is no room for
+            for fd in fds:
+                os.close(fd)
+            raise failed(part, "too many open files")
         if not body:
             raise failed(part, "it ended")
         if body == b"a":
@@ -356,9 +398,10 @@ def slirp_argv(program: str, pid: int) -> list[str]:
 def wait_readable(fd: int, deadline: float, part: str) -> None:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise failed(part, f"it was not ready within {READY_SECONDS:.0f} s")
+    left = max(0.0, deadline - time.monotonic())
+    if not poll.poll(left * 1000):
+        raise failed(part, f"it was not ready within {left:.3g} s", LeaseLate)
 
 
-def failed(part: str, cause: str) -> LeaseFailed:
-    return LeaseFailed(f"could not lease a network: {part}: {cause}", part=part, remedy="Run `stockade doctor`.")
+def failed(part: str, cause: str, kind: type[LeaseFailed] = LeaseFailed) -> LeaseFailed:
+    return kind(f"could not lease a network: {part}: {cause}", part=part, remedy="Run `stockade doctor`.")

@@ -44,7 +44,7 @@ class NameEvent(Record):
     ``outcome`` is ``answered`` (in a recording network: with synthetic addresses), ``empty`` (the name is allowed, it
     has no such records), ``absent`` (allowed, and the host knows no such name), ``refused``, ``rebinding`` (it leads
     where a name must not lead) or ``failed``. ``addresses`` are those answered, or for ``rebinding`` those held back;
-    where the others were good, both events come. ``time`` is seconds since the epoch.
+    where the others were good, both events come. ``time`` is of ``time.monotonic``.
     """
 
     name: str
@@ -260,7 +260,7 @@ class Resolver:
         asker.send(reply(asked, verdict, addresses, ttl, stream=asker.stream))
 
     def _note(self, asked: Question, outcome: str, addresses: tuple[str, ...] = ()) -> None:
-        self._record(NameEvent(asked.name, asked.type, outcome, addresses, time.time()))
+        self._record(NameEvent(asked.name, asked.type, outcome, addresses, time.monotonic()))
 
     def _expire(self, name: str, now: float) -> None:
         waiting = self._waiting[name]

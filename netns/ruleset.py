@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stockade.policies.hosts import HostRule
 
 LEASE = "10.0.2.0/24"
-"""slirp4netns: its gateway 10.0.2.2 may stand for the host, its resolver 10.0.2.3 forwards any name."""
+"""The connector: its gateway 10.0.2.2 may stand for the host, its resolver 10.0.2.3 forwards any name."""
 
 
 def _carriers(address: str) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Service:
         self._guard = threading.Lock()
         self._stopping = self._loading = self._abandoned = False
         self._flows: dict[tuple[int, int], set[tuple[str, int]]] = {}
-        self._began = time.time()
+        self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="stockade-lease", daemon=True)
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class Service:
 
     def restart(self) -> None:
         """The run begins now."""
-        self._began = time.time()
+        self._began = time.monotonic()
         if self.ledger is not None:
             self.ledger.began = self._began
 

@@ -53,7 +53,7 @@ class AttemptSeen(Record):
     bytes: int
     """How many came, kept or not; a connection that sent too much was cut there."""
     started: float
-    """Seconds since the epoch."""
+    """A time of ``time.monotonic``."""
     sniffed: Sniffed
     name: str | None = None
     """The name whose synthetic address this is."""
@@ -69,7 +69,7 @@ class Connection:
         self.target = target
         self.data = bytearray()
         self.total = 0
-        self.started = time.time()
+        self.started = time.monotonic()
         self.heard = now
         self.ending = False
 
@@ -261,7 +261,7 @@ class Sinkhole:
             target = told_destination(told, sock.getsockname()[1])
             data = bytes(self._buffer[: min(count, self._per_attempt)])
             if target is not None:
-                self._note("udp", target, data, count, time.time())
+                self._note("udp", target, data, count, time.monotonic())
             else:
                 self._put_off(4 if sock.family == socket.AF_INET else 6, peer[1], data, count)
         return True
@@ -270,7 +270,7 @@ class Sinkhole:
         """What the rules' record tells now may be of an earlier datagram from the same port."""
         if not self._unplaced:
             self._place_at = self._clock() + PLACE_AFTER
-        self._unplaced.append((family, port, data, count, time.time()))
+        self._unplaced.append((family, port, data, count, time.monotonic()))
         if len(self._unplaced) >= MOST_UNPLACED:
             self._place()
 

@@ -27,6 +27,9 @@ PATIENCE = 20.0
 """Seconds for what should come at once."""
 PR_SET_CHILD_SUBREAPER = 36
 KINDS = {"allow": ["--allow", "192.0.2.1"], "record": ["--record-egress"]}
+WAYS = [*KINDS, "pasta"]
+"""The kinds, and ``allow`` once more with the other connector: what a place says with ``connect_by``."""
+CONNECTORS = ("slirp4netns", "pasta")
 CONSOLE = "import sys; sys.argv[0] = 'stockade'; from stockade.sandbox.cli.main import console; sys.exit(console())"
 FOREVER = ("sleep", "60")
 
@@ -64,6 +67,12 @@ class Place:
             stderr=subprocess.PIPE,
         )
 
+    def connect_by(self, connector: str) -> None:
+        """Have runs by this home use it."""
+        folder = self.home / ".config/stockade"
+        folder.mkdir(parents=True)
+        (folder / "policy.toml").write_text(f'[network]\nconnector = "{connector}"\n')
+
     def files(self) -> list[str]:
         """Everything that a run may have put here."""
         return [str(path) for place in (self.work, self.temporary) for path in place.rglob("*")]
@@ -83,7 +92,8 @@ def place(cache: str) -> Iterator[Place]:
 def command(kind: str, *program: str, verbose: bool = False) -> list[str]:
     """The console script, as a process: it forks its keeper."""
     more = ["--verbose"] if verbose else []
-    return [sys.executable, "-c", CONSOLE, "run", *KINDS[kind], *more, "--", *(program or FOREVER)]
+    asked = KINDS["allow" if kind == "pasta" else kind]
+    return [sys.executable, "-c", CONSOLE, "run", *asked, *more, "--", *(program or FOREVER)]
 
 
 @contextlib.contextmanager
@@ -114,7 +124,10 @@ class Watch:
 
     def named(self, name: str, word: str = "") -> list[psutil.Process]:
         """Processes of this name with ``word`` on their command line."""
-        return [process for process in self.below() if name_of(process) == name and word in line_of(process)]
+        return [process for process in self.below() if part_of(process) == name and word in line_of(process)]
+
+    def connectors(self) -> list[psutil.Process]:
+        return [process for name in CONNECTORS for process in self.named(name)]
 
     def holders(self) -> list[psutil.Process]:
         """Pythons in a network namespace that is not ours."""
@@ -127,7 +140,7 @@ class Watch:
     def one(self, part: str, word: str = "") -> psutil.Process:
         """The process of a part, once it is there; of a lease's part the only one, as that of another may be ending."""
         find = self.holders if part == "holder" else lambda: self.named(part, word)
-        most = 1 if part in ("holder", "slirp4netns") else 9
+        most = 1 if part in ("holder", *CONNECTORS) else 9
         return wait_for(lambda: found[0] if (found := find()) and len(found) <= most else None, part)
 
     def settled(self) -> str:
@@ -171,6 +184,12 @@ def name_of(process: psutil.Process) -> str:
         return str(process.name())
     except psutil.NoSuchProcess:
         return ""
+
+
+def part_of(process: psutil.Process) -> str:
+    """Its name; pasta is a link, and executes a build for this processor."""
+    name = name_of(process)
+    return "pasta" if name in ("pasta.avx2", "passt", "passt.avx2") else name
 
 
 def line_of(process: psutil.Process) -> str:

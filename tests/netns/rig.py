@@ -5,7 +5,7 @@
 
 The world is a private network and mount namespace (below a user namespace, for an ordinary user) in which every
 address is local to ``lo``, with servers on all of them, a name server that logs what it is asked, and /etc/hosts,
-/etc/resolv.conf and /etc/nsswitch.conf of its own. The product runs in there whole, so that slirp4netns dials
+/etc/resolv.conf and /etc/nsswitch.conf of its own. The product runs in there whole, so that its connector dials
 into this world: a leak meets a server, and is on the wire.
 """
 
@@ -39,6 +39,8 @@ IDENTITIES = ["dropped", "kept"] if ROOT else ["user", "mapped"]
 """``dropped``: root's run takes an unprivileged uid; ``kept``: it stays root; ``user``: an ordinary user;
 ``mapped``: one who is uid 0 of a user namespace, as in a rootless container."""
 FIRST = IDENTITIES[:1]
+BY_PASTA = [f"{each}, pasta" for each in IDENTITIES]
+"""The same with the other connector."""
 USERS = {"dropped": "unprivileged", "kept": "caller"}
 GOOD, EVIL = "203.0.113.80", "203.0.113.66"
 """Where good.example is, and an address that nothing leads to."""
@@ -98,11 +100,12 @@ def denied(found: dict[str, Any], subject: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     _file, _here, _root, module, name, identity, top, arguments = sys.argv
+    identity, _comma, connector = identity.partition(", ")
     for directory in ("home", "cache", "place"):
         os.mkdir(os.path.join(top, directory))
     os.chmod(os.path.join(top, "place"), 0o777)
     enter(identity)
-    world = World(identity, top)
+    world = World(identity, top, connector or "auto")
     scenario = getattr(load(module), name)
     answer = scenario(world, *json.loads(arguments))
     world.end()
@@ -126,10 +129,10 @@ class World:
     outside: Outside
     wire: Wire
 
-    def __init__(self, identity: str, top: str) -> None:
+    def __init__(self, identity: str, top: str, connector: str) -> None:
         from rigservers import Outside, Wire, make_certificate
 
-        self.identity, self.top = identity, top
+        self.identity, self.top, self.connector = identity, top, connector
         self.place = os.path.join(top, "place")
         self.wire, self.outside = Wire(), Outside()
         self.outside.start(make_certificate(os.path.join(top, "key")))
@@ -155,7 +158,7 @@ class World:
     def policy(self, egress: str, allow: Sequence[str] = (), **sections: dict[str, object]) -> object:
         from stockade.policies.model import parse_tree
 
-        network: dict[str, object] = {"egress": egress, **sections.pop("network", {})}
+        network: dict[str, object] = {"egress": egress, "connector": self.connector, **sections.pop("network", {})}
         if allow:
             network["allow"] = list(allow)
         tree: dict[str, object] = {"extends": "workspace-write", "network": network, **sections}

@@ -9,10 +9,11 @@ import stat
 import pytest
 
 from stockade.netns import features
-from stockade.policies.capability import EGRESS, settle
+from stockade.policies.capability import CONNECTORS, EGRESS, settle
 
-EVERYTHING = {"slirp4netns": "/usr/bin/slirp4netns", "nft": "/usr/sbin/nft"}
-NAMES = ("slirp4netns", "nftables", "tun")
+EVERYTHING = {"slirp4netns": "/usr/bin/slirp4netns", "pasta": "/usr/bin/pasta", "nft": "/usr/sbin/nft"}
+NAMES = ("slirp4netns", "pasta", "nftables", "tun")
+PACKAGES = {"slirp4netns": "slirp4netns", "pasta": "passt", "nftables": "nftables"}
 
 
 @pytest.fixture
@@ -34,8 +35,9 @@ def states(found):
     [
         ((), ()),
         (("slirp4netns",), ("slirp4netns",)),
+        (("pasta",), ("pasta",)),
         (("nft",), ("nftables",)),
-        (("slirp4netns", "nft"), ("slirp4netns", "nftables")),
+        (("slirp4netns", "pasta", "nft"), ("slirp4netns", "pasta", "nftables")),
     ],
 )
 def test_each_tool_is_looked_for(device, absent, missing):
@@ -53,7 +55,7 @@ def test_each_tool_is_looked_for(device, absent, missing):
             assert each.remedy == ""
         else:
             assert "is not installed" in each.detail
-            assert each.remedy == f"Install the package {each.name}."
+            assert each.remedy == f"Install the package {PACKAGES[each.name]}."
 
 
 def test_found_tools_are_shown_with_their_place(device):
@@ -119,14 +121,56 @@ def test_the_device_of_this_host():
 
 
 @pytest.mark.parametrize("egress", EGRESS)
-@pytest.mark.parametrize("absent", [(), ("slirp4netns",), ("nft",)])
+@pytest.mark.parametrize("absent", [(), ("slirp4netns",), ("pasta",), ("slirp4netns", "pasta"), ("nft",)])
 def test_only_what_a_kind_needs_is_asked_of_the_host(device, egress, absent):
-    """Recording lets nothing out: it needs no connector and no device."""
+    """Recording lets nothing out: it needs no device."""
     device.unlink()
     found = features.tool_capabilities(lambda name: None if name in absent else EVERYTHING[name])
     wanted = dict.fromkeys(set(EGRESS[egress]) - {"leased-network"}, "required")
     missing = {each.name for each in settle({each.name: each for each in found}, wanted).missing}
-    gone = {"tun"} | {{"slirp4netns": "slirp4netns", "nft": "nftables"}[name] for name in absent}
+    gone = {"tun", "nftables"} if "nft" in absent else {"tun"}
     assert missing == (
         gone if egress in ("allow", "open") else gone & {"nftables"} if egress == "record" else set()
     )
+
+
+@pytest.mark.parametrize(
+    ("absent", "lacking"),
+    [
+        ((), ()),
+        (("slirp4netns",), ()),
+        (("pasta",), ()),
+        (("slirp4netns", "pasta"), ("slirp4netns or pasta",)),
+        (("nft",), ("nftables",)),
+        (("nft", "slirp4netns", "pasta"), ("slirp4netns or pasta", "nftables")),
+    ],
+)
+def test_one_connector_is_enough(device, absent, lacking):
+    found = features.tool_capabilities(lambda name: None if name in absent else EVERYTHING[name])
+    assert features.lacking(found) == lacking
+
+
+@pytest.mark.parametrize(
+    ("asked", "absent", "missing"),
+    [
+        ("auto", (), ()),
+        ("auto", ("slirp4netns",), ()),
+        ("auto", ("pasta",), ()),
+        ("auto", ("slirp4netns", "pasta"), ("slirp4netns",)),
+        ("slirp4netns", ("pasta",), ()),
+        ("slirp4netns", ("slirp4netns",), ("slirp4netns",)),
+        ("pasta", ("slirp4netns",), ()),
+        ("pasta", ("pasta",), ("pasta",)),
+    ],
+)
+def test_the_connector_that_is_asked_for(device, asked, absent, missing):
+    found = features.tool_capabilities(lambda name: None if name in absent else EVERYTHING[name])
+    settled = settle({each.name: each for each in found}, {CONNECTORS[asked]: "required"})
+    assert tuple(each.name for each in settled.missing) == missing
+    if missing:
+        remedies = {
+            "auto": "Install the package slirp4netns. Or use pasta: Install the package passt.",
+            "slirp4netns": "Install the package slirp4netns.",
+            "pasta": "Install the package passt.",
+        }
+        assert settled.missing[0].remedy == remedies[asked]

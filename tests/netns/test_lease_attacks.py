@@ -14,7 +14,7 @@ import sys
 
 import pytest
 import rig
-from rig import EVIL, GOOD, IDENTITIES
+from rig import BY_PASTA, EVIL, GOOD, IDENTITIES
 from rigprobe import source
 
 pytestmark = pytest.mark.kernel
@@ -308,7 +308,7 @@ def privileged(body):
     return outside(OWN + body)
 
 
-@pytest.fixture(scope="module", params=IDENTITIES)
+@pytest.fixture(scope="module", params=[*IDENTITIES, *BY_PASTA[:1]])
 def attacked(request):
     return rig.run(attacks, request.param)
 

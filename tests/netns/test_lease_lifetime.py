@@ -18,7 +18,7 @@ import time
 import leasewatch
 import psutil
 import pytest
-from leasewatch import KINDS, Watch, command, wait_for
+from leasewatch import KINDS, WAYS, Watch, command, wait_for
 
 import stockade
 from stockade.netns.lease import Lease
@@ -34,7 +34,7 @@ MOMENTS = [round(random.Random(seed).uniform(0.0, 0.16), 4) for seed in range(8)
 """Seconds after the start: the interpreter starts, the keeper is forked, the lease is made, the program runs."""
 ROW = int(os.environ.get("STOCKADE_SOAK", "100"))
 """Leases in a row in one process; STOCKADE_SOAK=500 for more."""
-PARTS = {"allow": ["holder", "slirp4netns"], "record": ["holder"]}
+PARTS = {"allow": ["holder", "slirp4netns"], "record": ["holder"], "pasta": ["holder", "pasta"]}
 PAIRS = [(kind, part) for kind, parts in PARTS.items() for part in parts]
 
 
@@ -49,8 +49,12 @@ def cache(tmp_path_factory) -> str:
 
 
 @pytest.fixture
-def place(monkeypatch, cache) -> Iterator[leasewatch.Place]:
+def place(request, monkeypatch, cache) -> Iterator[leasewatch.Place]:
+    """``kind`` of a test may be any of WAYS."""
+    way = request.node.callspec.params.get("kind") if hasattr(request.node, "callspec") else None
     with leasewatch.place(cache) as made:
+        if way == "pasta":
+            made.connect_by(way)
         for name, value in made.env.items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(made.work)
@@ -83,13 +87,13 @@ def supervisor(place, kind, *program) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def options(kind):
-    return {"allow": ["192.0.2.1"]} if kind == "allow" else {"record_egress": True}
+    return {"record_egress": True} if kind == "record" else {"allow": ["192.0.2.1"]}
 
 
 # --- the supervisor -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_an_undisturbed_run_leaves_nothing(place, watch, kind):
     with supervisor(place, kind, "sh", "-c", "exit 7") as process:
         assert process.wait(leasewatch.PATIENCE) == 7
@@ -106,9 +110,14 @@ def ask_to_end(process, number):
     return err.decode()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=["kill", "ctrl-c", "term"])
-def test_supervisor_ends_at_any_moment(place, watch, kind, number):
+SIGNALS = ("SIGKILL", "SIGINT", "SIGTERM")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((kind, name) for kind in KINDS for name in SIGNALS), ("pasta", "SIGKILL")]
+)
+def test_supervisor_ends_at_any_moment(place, watch, kind, name):
+    number = getattr(signal, name)
     for moment in MOMENTS:
         with supervisor(place, kind) as process:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -121,11 +130,10 @@ def test_supervisor_ends_at_any_moment(place, watch, kind, number):
         watch.assert_nothing_left(place)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", ["holder", "slirp4netns", "bwrap", "sleep"])
+@pytest.mark.parametrize(
+    ("kind", "part"), [*PAIRS, *((kind, part) for kind in WAYS for part in ("bwrap", "sleep"))]
+)
 def test_supervisor_is_killed_when_a_part_has_just_come(place, watch, kind, part):
-    if part == "slirp4netns" and kind == "record":
-        part = "holder"
     with supervisor(place, kind) as process:
         watch.one(part)
         process.kill()
@@ -133,7 +141,20 @@ def test_supervisor_is_killed_when_a_part_has_just_come(place, watch, kind, part
     watch.assert_nothing_left(place)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
+def test_supervisor_is_killed_and_its_keeper_before_it(place, watch, kind):
+    """Then nobody is left to end anything: each part has to see for itself."""
+    with supervisor(place, kind) as process:
+        watch.one("sleep")
+        (keeper,) = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGSTOP)
+        keeper.kill()
+        process.kill()
+        process.wait(leasewatch.PATIENCE)
+    watch.assert_nothing_left(place)
+
+
+@pytest.mark.parametrize("kind", WAYS)
 def test_ctrl_c_during_a_run_is_the_programs_to_answer(place, watch, kind):
     script = "trap 'echo asked; exit 9' INT; echo up; while :; do sleep 0.01; done"
     with supervisor(place, kind, "sh", "-c", script) as process:
@@ -150,14 +171,15 @@ import os, signal, sys, threading, time
 import psutil
 import stockade
 from stockade.sandbox import keeperlink
-options = {"allow": ["192.0.2.1"]} if sys.argv[1] == "allow" else {"record_egress": True}
+options = {"record_egress": True} if sys.argv[1] == "record" else {"allow": ["192.0.2.1"]}
 stockade.run(["true"], **options)
+NAMES = ("slirp4netns", "bwrap", "sleep")
 def parts():
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
             other = os.readlink(f"/proc/{process.pid}/ns/net") != os.readlink("/proc/self/ns/net")
-            found += [process.name()] if other or process.name() in ("slirp4netns", "bwrap", "sleep") else []
+            found += [process.name()] if other or process.name() in NAMES else []
         except (psutil.Error, OSError):
             pass
     return found
@@ -234,19 +256,21 @@ def test_part_that_is_killed_is_named(place, watch, kind, part):
     watch.assert_nothing_left(place)
 
 
+@pytest.mark.parametrize("kind", ["allow", "pasta"])
 @pytest.mark.parametrize("code", [0, 7])
-def test_program_that_ends_with_its_network_is_not_blamed(place, watch, code):
+def test_program_that_ends_with_its_network_is_not_blamed(place, watch, kind, code):
     """It sees its link go before anybody can tell that the connector has ended."""
     script = f"while grep -q tap0 /proc/net/dev; do :; done; exit {code}"
+    (connector,) = set(PARTS[kind]) - {"holder"}
 
     def disturb():
         watch.one("sh", "grep -q tap0")  # not that of a trial of the host, which follows a failure
-        watch.one("slirp4netns").kill()
+        watch.one(connector).kill()
 
     for _ in range(3):
-        result = after("allow", disturb, "sh", "-c", script)
+        result = after(kind, disturb, "sh", "-c", script)
         assert (result.outcome, result.started) == ("runner_failed", True), result.reason
-        assert "slirp4netns" in result.reason
+        assert connector in result.reason
     watch_end(watch, place)
 
 
@@ -255,7 +279,7 @@ def watch_end(watch, place):
     watch.assert_nothing_left(place)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 def test_keeper_that_is_killed(place, watch, kind):
     def disturb():
         watch.one("sleep")
@@ -274,8 +298,8 @@ def test_keeper_that_is_killed(place, watch, kind):
 def test_part_that_is_killed_before_the_program_starts(place, watch, monkeypatch, kind, part, step):
     original = getattr(Lease, step)
 
-    def killing(lease):
-        original(lease)
+    def killing(lease, *until):
+        original(lease, *until)
         process = watch.one(part)
         process.kill()
         wait_for(lambda: not leasewatch.is_alive(process), "end of it")
@@ -310,10 +334,10 @@ def test_error_between_start_and_ready(place, watch, monkeypatch, kind):
     watch_end(watch, place)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("step", ["wait_rules", "wait_attached", "finish"])
 def test_interrupt_in_each_step(place, watch, monkeypatch, kind, step):
-    def interrupt(_lease):
+    def interrupt(_lease, *_until):
         raise KeyboardInterrupt
 
     assert is_fine(kind)
@@ -333,11 +357,11 @@ def test_interrupt_in_each_step(place, watch, monkeypatch, kind, step):
 def test_run_that_times_out(place, watch, kind):
     result = stockade.run(["sleep", "60"], timeout=0.3, **options(kind))
     assert (result.outcome, result.returncode) == ("timed_out", 124)
-    wait_for(lambda: not watch.holders() and not watch.named("slirp4netns"), "end of the lease")
+    wait_for(lambda: not watch.holders() and not watch.connectors(), "end of the lease")
     watch_end(watch, place)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WAYS)
 @pytest.mark.parametrize("part", [None, "holder", "sleep"], ids=["at once", "lease made", "running"])
 def test_awaited_run_that_is_cancelled(place, watch, kind, part):
     async def cancelled():
@@ -350,7 +374,7 @@ def test_awaited_run_that_is_cancelled(place, watch, kind, part):
             await task
 
     asyncio.run(cancelled())
-    wait_for(lambda: not watch.holders() and not watch.named("slirp4netns"), "end of the lease")
+    wait_for(lambda: not watch.holders() and not watch.connectors(), "end of the lease")
     watch_end(watch, place)
 
 
@@ -386,12 +410,12 @@ def test_many_in_a_row(place, watch):
     assert all(map(is_fine, KINDS))
     keeper = psutil.Process(keeperlink._link.pid)
     settle = lambda: (time.sleep(0.02), len(watch.below()))[1]  # noqa: E731
-    idle = wait_for(lambda: not watch.named("slirp4netns") and not watch.holders() and settle(), "idle keeper")
+    idle = wait_for(lambda: not watch.connectors() and not watch.holders() and settle(), "idle keeper")
     before = open_descriptors(), threading.active_count(), keeper.num_fds()
     dead = zombies()
     for number in range(ROW):
         assert is_fine(("allow", "record")[number % 2]), number
-    wait_for(lambda: not watch.named("slirp4netns") and not watch.holders(), "end of the last lease")
+    wait_for(lambda: not watch.connectors() and not watch.holders(), "end of the last lease")
     wait_for(
         lambda: open_descriptors() <= before[0] and threading.active_count() <= before[1], "end of the services"
     )

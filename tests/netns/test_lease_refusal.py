@@ -16,6 +16,8 @@ from leasewatch import KINDS, Watch
 
 import stockade
 from stockade.netns import features, lease, nft, ruleset
+from stockade.policies.capability import Capability
+from stockade.policies.model import parse_tree
 from stockade.sandbox import bwrap, keeperlink, leasetrial, lessor
 
 TYPE_CHECKING = False
@@ -62,13 +64,17 @@ def watch(place) -> Iterator[Watch]:
         found.assert_nothing_left()
 
 
-def attempt(kind, **more):
+def attempt(kind, *, connector="auto", **more):
+    if connector != "auto":
+        network = {"egress": kind, "allow": ["192.0.2.1"], "connector": connector}
+        policy = parse_tree({"extends": "workspace-write", "network": network}, "a test")
+        return stockade.run(MARK, policy=policy, **more)
     options = {"allow": ["192.0.2.1"]} if kind == "allow" else {"record_egress": True}
     return stockade.run(MARK, policy="workspace-write", **options, **more)
 
 
-def assert_runs(place, kind):
-    result = attempt(kind)
+def assert_runs(place, kind, **more):
+    result = attempt(kind, **more)
     assert (result.outcome, result.exit_code, result.stdout) == ("exited", 0, b"ran\n"), result.reason
     (place.work / "mark").unlink()
 
@@ -109,11 +115,11 @@ def test_with_everything_it_runs(place, watch, kind):
 @pytest.mark.parametrize(
     ("kind", "absent", "missing"),
     [
-        ("allow", ["slirp4netns"], ["slirp4netns"]),
+        ("allow", ["slirp4netns", "pasta"], ["slirp4netns"]),
         ("allow", ["nft"], ["nftables"]),
-        ("allow", ["slirp4netns", "nft"], ["slirp4netns", "nftables"]),
+        ("allow", ["slirp4netns", "pasta", "nft"], ["slirp4netns", "nftables"]),
         ("record", ["nft"], ["nftables"]),
-        ("record", ["nft", "slirp4netns"], ["nftables"]),
+        ("record", ["nft", "slirp4netns", "pasta"], ["nftables"]),
     ],
 )
 def test_missing_tools_are_named_with_their_remedies(place, watch, monkeypatch, kind, absent, missing):
@@ -124,6 +130,7 @@ def test_missing_tools_are_named_with_their_remedies(place, watch, monkeypatch, 
     for name in missing:
         assert name in caught.value.message
         assert f"Install the package {name}." in caught.value.remedy
+    assert ("Or use pasta: Install the package passt." in caught.value.remedy) is ("slirp4netns" in missing)
     assert caught.value.mode == "auto"
     assert watch.below() == [], "something was started"
     assert not (place.work / "mark").exists()
@@ -145,8 +152,52 @@ def test_device_is_needed_to_let_something_out(place, watch, monkeypatch, path, 
     assert not (place.work / "mark").exists()
 
 
+@pytest.mark.parametrize(("connector", "package"), [("slirp4netns", "slirp4netns"), ("pasta", "passt")])
+def test_a_connector_that_is_asked_for_is_not_replaced(place, watch, monkeypatch, connector, package):
+    assert_runs(place, "allow", connector=connector)
+    keeperlink.end_keeper()
+    hide(monkeypatch, connector)
+    with pytest.raises(stockade.SandboxUnavailable, match=f"{connector} is not installed") as caught:
+        attempt("allow", connector=connector)
+    assert caught.value.missing == (connector,)
+    assert caught.value.remedy == f"Install the package {package}."
+    assert watch.below() == []
+    assert not (place.work / "mark").exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(place.work)
+
+
+def test_the_other_connector_stands_in_for_one_that_is_missing(place, watch, monkeypatch):
+    used = place.work / "used"
+    used.touch()
+    used.chmod(0o666)
+    stand_in = script(place, f'echo "$@" >> {used}\nexec {find_helper("pasta")} "$@"')
+    hide(monkeypatch, pasta=stand_in)
+    assert_runs(place, "allow")
+    assert used.read_text() == "", "the usual one is there"
+    hide(monkeypatch, "slirp4netns", pasta=stand_in)
+    assert_runs(place, "allow")
+    assert "--no-map-gw" in used.read_text()
+
+
+@pytest.mark.root
+def test_pasta_can_not_have_the_callers_rights(place, watch, monkeypatch):
+    """slirp4netns attaches with the caller's uid where only that may open the device; pasta can't."""
+    monkeypatch.setattr(lessor, "open_to_all", lambda _path: False)
+    policy = {"extends": "workspace-write", "process": {"user": "unprivileged"}}
+    network = {"egress": "allow", "allow": ["192.0.2.1"]}
+    usual = parse_tree({**policy, "network": {**network, "connector": "slirp4netns"}}, "a test")
+    assert stockade.run(["true"], policy=usual, cwd=place.work).outcome == "exited"
+    keeperlink.end_keeper()
+    other = parse_tree({**policy, "network": {**network, "connector": "pasta"}}, "a test")
+    with pytest.raises(stockade.SandboxUnavailable, match="under the uid of the run") as caught:
+        stockade.run(["true"], policy=other, cwd=place.work)
+    assert caught.value.missing == ("tun",)
+    assert watch.below() == []
+
+
 def test_recording_needs_neither_connector_nor_device(place, watch, monkeypatch):
-    hide(monkeypatch, "slirp4netns")
+    hide(monkeypatch, "slirp4netns", "pasta")
     monkeypatch.setattr(features, "TUN", "/none/tun")
     assert_runs(place, "record")
     assert stockade.run(["true"]).outcome == "exited", "a run without a network needs nothing of it"
@@ -160,7 +211,7 @@ try:
 except stockade.SandboxUnavailable as error:
     print("refused", *error.missing)
 for each in stockade.probe().capabilities:
-    if each.name in ("slirp4netns", "nftables", "tun", "leased-network"):
+    if each.name in ("slirp4netns", "pasta", "nftables", "tun", "leased-network"):
         print(each.name, each.state)
 from stockade.sandbox import keeperlink
 keeperlink.end_keeper()
@@ -172,14 +223,15 @@ keeperlink.end_keeper()
     [
         ("", "exited b'ran\\n'", "exited b'ran\\n'"),
         ("/dev/net/tun", "refused leased-network tun", "exited b'ran\\n'"),
-        ("slirp4netns", "refused leased-network slirp4netns", "exited b'ran\\n'"),
+        ("slirp4netns", "exited b'ran\\n'", "exited b'ran\\n'"),
+        ("pasta", "exited b'ran\\n'", "exited b'ran\\n'"),
+        ("slirp4netns pasta", "refused leased-network slirp4netns", "exited b'ran\\n'"),
         ("nft", "refused leased-network nftables", "refused nftables"),
     ],
 )
 def test_host_where_something_lies_over_it(place, watch, covered, allow, record):
     """In a mount namespace of its own: the real probe and the real search for tools."""
-    path = covered if covered.startswith("/") or not covered else os.path.realpath(find_helper(covered))
-    cover = f"mount --bind /dev/null {path} && " if path else ""
+    cover = "".join(f"mount --bind /dev/null {where(each)} && " for each in covered.split())
     for arguments, wanted in ({"allow": ["192.0.2.1"]}, allow), ({"record_egress": True}, record):
         program = COVERED.replace("ARGUMENT", repr(repr(arguments)))
         namespace = (
@@ -193,10 +245,54 @@ def test_host_where_something_lies_over_it(place, watch, covered, allow, record)
         first, *capabilities = done.stdout.splitlines()
         assert first == wanted, done.stderr
         states = dict(each.split() for each in capabilities)
-        lacking = {"/dev/net/tun": "tun", "nft": "nftables"}.get(covered, covered)
-        assert {name for name, state in states.items() if state != "ok"} == (
-            {lacking, "leased-network"} if lacking else set()
-        )
+        lacking = {{"/dev/net/tun": "tun", "nft": "nftables"}.get(each, each) for each in covered.split()}
+        network = {"leased-network"} if "refused" in allow else set()
+        assert {name for name, state in states.items() if state != "ok"} == lacking | network
+
+
+def where(tool):
+    return tool if tool.startswith("/") else os.path.realpath(find_helper(tool))
+
+
+BROKEN_TOOL = """
+import stockade
+run = lambda: stockade.run(["sh", "-c", "echo ran"], allow=["192.0.2.1"])
+print(run().reason.splitlines()[0])
+for each in stockade.probe().capabilities:
+    if each.name in ("slirp4netns", "pasta", "leased-network"):
+        print(each.name, each.state, each.detail)
+print(run().reason)
+from stockade.sandbox import keeperlink
+keeperlink.end_keeper()
+"""
+FAILED = "could not lease a network: {}: it ended before the link was there"
+RAN = "exited with code 0"
+
+
+@pytest.mark.parametrize(
+    ("broken", "before", "states", "after"),
+    [
+        ("slirp4netns", FAILED, ["disabled {why}", "ok {path}", "ok {both} (pasta)"], RAN),
+        ("pasta", RAN, ["ok {path}", "disabled {why}", "ok {both} (slirp4netns)"], RAN),
+        ("slirp4netns pasta", FAILED, ["ok {path}", "ok {path}", "missing {why}"], FAILED),
+    ],
+    ids=["slirp4netns", "pasta", "both"],
+)
+def test_a_connector_that_can_not_attach_is_found_out_by_the_trial(place, watch, broken, before, states, after):
+    """What it showed is remembered: then the other one is taken."""
+    namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    cover = "".join(f"mount --bind {os.path.realpath('/bin/false')} {where(each)} && " for each in broken.split())
+    line = [*namespace, "sh", "-c", f'{cover}exec "$@"', "sh", sys.executable, "-c", BROKEN_TOOL]
+    env = {**place.env, "XDG_CACHE_HOME": str(place.home)}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=env)
+    failed = FAILED.format(broken.split()[0])
+    names = ("slirp4netns", "pasta", "leased-network")
+    wanted = [
+        f"{name} {state.format(why=f'the trial failed: {failed}', path=find_helper(name), both=leasetrial.BOTH)}"
+        for name, state in zip(names, states, strict=True)
+    ]
+    said = [failed if each == FAILED else each for each in (before, *wanted, after)]
+    assert done.stdout.splitlines() == said, done.stderr
 
 
 # --- packet rules -------------------------------------------------------------------------------------------------
@@ -281,46 +377,57 @@ def test_program_that_never_ends(place, watch, monkeypatch):
 # --- the connector ------------------------------------------------------------------------------------------------
 
 
+ENDED, NOT_READY = "it ended before the link was there", "it was not ready"
+
+
 @pytest.mark.parametrize(
-    ("stub", "reason"),
+    ("connector", "stub", "reason"),
     [
-        ("exit 1", "it ended before the link was there"),
-        ("exit 0", "it ended before the link was there"),
-        ("printf 0 >&11; exec sleep 60", "it ended before the link was there"),
-        ("exec 11>&-; exec sleep 60", "it ended before the link was there"),
-        ("exec sleep 60", "it was not ready"),
-        ("exec sleep 60 12>&-", "it was not ready"),
+        ("slirp4netns", "exit 1", ENDED),
+        ("slirp4netns", "exit 0", ENDED),
+        ("slirp4netns", "printf 0 >&11; exec sleep 60", ENDED),
+        ("slirp4netns", "exec 11>&-; exec sleep 60", ENDED),
+        ("slirp4netns", "exec sleep 60", NOT_READY),
+        ("slirp4netns", "exec sleep 60 12>&-", NOT_READY),
+        ("pasta", "exit 1", ENDED),
+        ("pasta", "exit 0", ENDED),
+        ("pasta", "echo usage; exec sleep 60", ENDED),
+        ("pasta", "exec sleep 60 >&-", ENDED),
+        ("pasta", "exec sleep 60", NOT_READY),
     ],
 )
-def test_connector_that_does_not_get_ready(place, watch, monkeypatch, stub, reason):
-    hide(monkeypatch, slirp4netns=script(place, stub))
-    monkeypatch.setattr(lease, "READY_SECONDS", SHORT if "not ready" in reason else lease.READY_SECONDS)
-    result = attempt("allow")
-    assert_failed(place, result, "slirp4netns")
+def test_connector_that_does_not_get_ready(place, watch, monkeypatch, connector, stub, reason):
+    hide(monkeypatch, **{connector: script(place, stub)})
+    monkeypatch.setattr(lease, "READY_SECONDS", SHORT if reason == NOT_READY else lease.READY_SECONDS)
+    result = attempt("allow", connector=connector)
+    assert_failed(place, result, connector)
     assert reason in result.reason
 
 
-def test_connector_that_can_not_be_executed(place, watch, monkeypatch):
+@pytest.mark.parametrize("connector", ["slirp4netns", "pasta"])
+def test_connector_that_can_not_be_executed(place, watch, monkeypatch, connector):
     path = script(place, "")
     os.chmod(path, 0o644)
-    hide(monkeypatch, slirp4netns=path)
-    assert_failed(place, attempt("allow"), "slirp4netns")
+    hide(monkeypatch, **{connector: path})
+    assert_failed(place, attempt("allow", connector=connector), connector)
 
 
+@pytest.mark.parametrize(("connector", "lie"), [("slirp4netns", "printf 1 >&11"), ("pasta", "echo $$")])
 @pytest.mark.parametrize("then", ["exec sleep 60", "exit 0"])
-def test_connector_that_lies(place, watch, monkeypatch, then):
+def test_connector_that_lies(place, watch, monkeypatch, connector, lie, then):
     """It says that the link is there. Nothing can leave; and what the program makes of that is not the program's."""
-    hide(monkeypatch, slirp4netns=script(place, f"printf 1 >&11; {then}"))
-    result = attempt("allow")
+    hide(monkeypatch, **{connector: script(place, f"{lie}; {then}")})
+    result = attempt("allow", connector=connector)
     assert (result.outcome, result.returncode) == ("runner_failed", 125)
-    assert "slirp4netns" in result.reason
+    assert connector in result.reason
 
 
 # --- doctor's trial -----------------------------------------------------------------------------------------------
 
 
-def test_trial_of_this_host():
-    found = leasetrial.try_lease()
+@pytest.mark.parametrize("connector", features.CONNECTORS)
+def test_trial_of_this_host(connector):
+    found = leasetrial.try_lease(connector)
     assert (found.name, found.state) == ("leased-network", "ok"), found.detail
 
 
@@ -339,7 +446,30 @@ def test_trial_of_this_host():
 def test_trial_believes_only_both_halves(place, monkeypatch, says, state, detail):
     monkeypatch.setattr(leasetrial.sys, "executable", script(place, says))
     monkeypatch.setattr(leasetrial, "SECONDS", SHORT if "sleep" in says else leasetrial.SECONDS)
-    found = leasetrial.try_lease()
+    found = leasetrial.try_lease("pasta")
     assert (found.name, found.state) == ("leased-network", state)
     assert detail in found.detail
     assert bool(found.remedy) is (state != "ok")
+
+
+OK, NO = Capability("leased-network", "ok", "worked"), Capability("leased-network", "missing", "cause", "mend it")
+TOOLS = tuple(Capability(name, "ok", f"/usr/bin/{name}") for name in ("slirp4netns", "pasta", "nftables"))
+
+
+@pytest.mark.parametrize(
+    ("trials", "states", "detail"),
+    [
+        ({"slirp4netns": OK, "pasta": OK}, "ok ok ok ok", f"{leasetrial.BOTH} (slirp4netns, pasta)"),
+        ({"slirp4netns": NO, "pasta": OK}, "disabled ok ok ok", f"{leasetrial.BOTH} (pasta)"),
+        ({"slirp4netns": OK, "pasta": NO}, "ok disabled ok ok", f"{leasetrial.BOTH} (slirp4netns)"),
+        ({"slirp4netns": NO, "pasta": NO}, "ok ok ok missing", "cause"),
+        ({"pasta": OK}, "ok ok ok ok", f"{leasetrial.BOTH} (pasta)"),
+        ({"pasta": NO}, "ok ok ok missing", "cause"),
+    ],
+)
+def test_what_the_trials_come_to(trials, states, detail):
+    found = leasetrial.judge(TOOLS, trials)
+    assert [each.name for each in found] == ["slirp4netns", "pasta", "nftables", "leased-network"]
+    assert " ".join(each.state for each in found) == states
+    assert found[-1].detail == detail
+    assert all(bool(each.remedy) is (each.state != "ok") for each in found)

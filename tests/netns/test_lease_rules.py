@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import rig
-from rig import EVIL, FIRST, GOOD, IDENTITIES
+from rig import BY_PASTA, EVIL, FIRST, GOOD, IDENTITIES
 
 from stockade.policies.errors import PolicyError
 
@@ -50,7 +50,7 @@ def kinds(world):
     for name, text in FILES.items():
         path = os.path.join(world.place, "policy.toml")
         with open(path, "w") as file:
-            file.write(text)
+            file.write(text.replace("[network]\n", f'[network]\nconnector = "{world.connector}"\n'))
         found[name] = world.probe(EVERYWHERE, policy=path)
     found["none"] = world.probe(EVERYWHERE, egress="none")
     found["allow"] = world.probe(EVERYWHERE, allow=["good.example"])
@@ -60,7 +60,7 @@ def kinds(world):
     return found
 
 
-@pytest.fixture(scope="module", params=IDENTITIES)
+@pytest.fixture(scope="module", params=[*IDENTITIES, *BY_PASTA[:1]])
 def kind(request):
     return rig.run(kinds, request.param)
 
@@ -186,7 +186,7 @@ def rules(world):
     }
 
 
-@pytest.fixture(scope="module", params=FIRST)
+@pytest.fixture(scope="module", params=[*FIRST, *BY_PASTA[:1]])
 def ruled(request):
     return rig.run(rules, request.param)
 
@@ -318,8 +318,11 @@ def test_the_hint_of_a_refusal_opens_it(recorded, name):
 # --- parts that fail, and what they are started with --------------------------------------------------------
 
 
-def descendants(comm):
-    """Processes of this one's tree by that name."""
+COMMS = {"auto": ("slirp4netns",), "pasta": ("pasta", "pasta.avx2", "passt", "passt.avx2")}
+
+
+def connectors(world):
+    """Processes of this one's tree that connect a lease."""
     parents, found = {}, []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -329,7 +332,7 @@ def descendants(comm):
             except OSError:
                 continue
             parents[int(name)] = int(text.rpartition(")")[2].split()[1])
-            if text.partition("(")[2].rpartition(")")[0] == comm:
+            if text.partition("(")[2].rpartition(")")[0] in COMMS[world.connector]:
                 found.append(int(name))
     return [pid for pid in found if os.getpid() in lineage(pid, parents)]
 
@@ -351,15 +354,20 @@ def parts(world):
     facts = []
 
     def look():
-        (pid, *_more) = found = descendants("slirp4netns")
+        (pid, *_more) = found = connectors(world)
         fields = dict(line.split(":\t") for line in read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
         facts.append(
-            [len(found), read(f"/proc/{pid}/cmdline").split("\0"), fields["Seccomp"], fields["NoNewPrivs"]]
+            {
+                "argv": read(f"/proc/{pid}/cmdline").split("\0"),
+                "filter and no new rights": [fields["Seccomp"], fields["NoNewPrivs"]],
+                "own root": os.stat(f"/proc/{pid}/root/").st_ino != os.stat("/").st_ino,
+                "number": len(found),
+            }
         )
         return b"seen\n"
 
     def kill():
-        for pid in descendants("slirp4netns"):
+        for pid in connectors(world):
             os.kill(pid, signal.SIGKILL)
         return b"killed\n"
 
@@ -372,10 +380,14 @@ def parts(world):
     found["after"] = world.probe("found['it'] = http('good.example')", allow=["good.example:80"])
     for name, spoil in SPOILT.items():
         found[name] = spoilt(world, spoil)
-    found["facts"] = facts
-    return found
+    return {**found, "facts": facts, "connector": world.connector}
 
 
+NAMES = {"auto": "slirp4netns", "pasta": "pasta"}
+CONFINED = {
+    "auto": {"--disable-host-loopback", "--disable-dns", "--enable-sandbox", "--enable-seccomp"},
+    "pasta": {"--no-map-gw", "--ipv4-only", "--no-dhcp", "none"},
+}
 SPOILT = {
     "not nft": lambda text: text.replace("policy drop;", "policy dorp;", 1),
     "no policy": lambda text: text.replace("policy drop;", "policy accept;"),
@@ -395,7 +407,7 @@ def spoilt(world, spoil):
         ruleset.rules_text = real
 
 
-@pytest.fixture(scope="module", params=IDENTITIES)
+@pytest.fixture(scope="module", params=[*IDENTITIES, *BY_PASTA])
 def parted(request):
     return rig.run(parts, request.param)
 
@@ -403,17 +415,17 @@ def parted(request):
 def test_connector_is_started_confined(parted):
     assert parted["look"]["found"]["it"] == "seen"
     (facts,) = parted["facts"]
-    _number, argv, seccomp, no_new = facts
-    assert {"--disable-host-loopback", "--disable-dns", "--enable-sandbox", "--enable-seccomp"} <= set(argv)
-    assert not [word for word in argv if "ipv6" in word]
-    assert (seccomp, no_new) == ("2", "1")
+    assert CONFINED[parted["connector"]] <= set(facts["argv"])
+    assert not [word for word in facts["argv"] if "ipv6" in word]
+    assert facts["filter and no new rights"] == ["2", "1"]
+    assert facts["own root"]
 
 
 def test_a_connector_that_dies_ends_the_run(parted):
     """However the program ends: a broken network must not look like policy."""
     run = parted["killed"]
     assert (run["outcome"], run["code"]) == ("runner_failed", None), run["reason"]
-    assert "slirp4netns" in run["reason"]
+    assert NAMES[parted["connector"]] in run["reason"]
     assert parted["after"]["found"]["it"] == f"tag {GOOD} 80 good.example"
 
 
@@ -456,20 +468,20 @@ def at_once(world):
     with connected:
         body = "found['socket'] = os.fstat(0).st_mode & 0o170000 == 0o140000\nfound['sent'] = tried(os.write, 0, b'GET')"
         stdin = world.probe(body, egress="none", stdin=connected)
-    return {"results": results, "stdin": stdin, "left": wait_gone()}
+    return {"results": results, "stdin": stdin, "left": wait_gone(world)}
 
 
-def wait_gone():
-    """slirp4netns takes some tens of milliseconds to end after the run that it served."""
+def wait_gone(world):
+    """A connector takes some tens of milliseconds to end after the run that it served."""
     import time
 
     end = time.monotonic() + 10
-    while (left := descendants("slirp4netns")) and time.monotonic() < end:
+    while (left := connectors(world)) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 
 
-@pytest.fixture(scope="module", params=FIRST)
+@pytest.fixture(scope="module", params=[*FIRST, *BY_PASTA[:1]])
 def together(request):
     return rig.run(at_once, request.param)
 

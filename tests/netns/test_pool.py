@@ -67,7 +67,9 @@ def made(monkeypatch):
 
 
 def spec(kind="record"):
-    return LeaseSpec(kind, (), private=False, nft=None, site=None, slirp=None, slirp_as_caller=False)
+    return LeaseSpec(
+        kind, (), private=False, nft=None, site=None, connector="", program=None, as_caller=False, ids=(0, 0)
+    )
 
 
 def asked(kind="record", spawner="a spawner"):

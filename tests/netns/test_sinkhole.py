@@ -129,7 +129,7 @@ def heard(client):
 
 def test_http_is_told_that_nobody_serves_it(loopback):
     driven = loopback.start()
-    before = time.time()
+    before = time.monotonic()
     client = loopback.connect(HEAD)
     driven.settle()
     answer = heard(client)
@@ -141,7 +141,7 @@ def test_http_is_told_that_nobody_serves_it(loopback):
     assert (event.protocol, event.address, event.port) == ("tcp", *loopback.tcp)
     assert (event.data, event.bytes) == (HEAD, len(HEAD))
     assert (event.sniffed.via, event.sniffed.host, event.sniffed.target) == ("http", "api.example.com", "/path")
-    assert before <= event.started <= time.time()
+    assert before <= event.started <= time.monotonic()
 
 
 @pytest.mark.parametrize("data", [b"SSH-2.0-x\r\n", b"\0\1\2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
