@@ -1,0 +1,1 @@
+"""Hooks of coding agents: what a host sends them, what their answers mean, and how they run confined."""
