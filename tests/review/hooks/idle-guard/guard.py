@@ -1,0 +1,5 @@
+"""A guard by name."""
+
+import sys
+
+sys.stdin.read()
