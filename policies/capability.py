@@ -41,10 +41,16 @@ WANTED = ("proc", "no-new-userns", "bind-fd")
 EGRESS = {
     "none": (),
     "record": ("nftables",),
-    "allow": ("leased-network", "nftables", "slirp4netns", "tun"),
-    "open": ("leased-network", "nftables", "slirp4netns", "tun"),
+    "allow": ("leased-network", "nftables", "tun"),
+    "open": ("leased-network", "nftables", "tun"),
 }
-"""What each network kind requires on top."""
+"""What each network kind requires on top, besides the connector where something is let out."""
+
+EITHER = " or "
+"""Joins the names of a need that any one of several capabilities meets; the first is the usual one."""
+
+CONNECTORS = {"auto": "slirp4netns or pasta", "slirp4netns": "slirp4netns", "pasta": "pasta"}
+"""What ``network.connector`` makes of that."""
 
 UNPRIVILEGED = Capability(
     name="unprivileged",
@@ -56,12 +62,14 @@ UNPRIVILEGED = Capability(
 
 
 def needs(resolved: Resolved, *, real_root: bool, keep_root: bool) -> dict[str, str]:
-    """Capability names and whether each is ``required`` or ``wanted`` for this policy.
+    """Capability names (or several: ``EITHER``) and whether each is ``required`` or ``wanted`` for this policy.
 
     ``real_root``: the caller is uid 0 of the host, not of a namespace that maps only itself. ``keep_root``:
     the program will keep that uid.
     """
     required = [*REQUIRED, *EGRESS.get(resolved.egress, EGRESS["open"])]
+    if resolved.egress not in ("none", "record"):
+        required.append(CONNECTORS.get(resolved.connector, resolved.connector))
     if resolved.workspace == "overlay":
         required.append("overlay")
     wanted = list(WANTED)
@@ -83,12 +91,18 @@ def settle(capabilities: Mapping[str, Capability], needs: Mapping[str, str]) -> 
     return Settlement(level, (*required, *wanted))
 
 
-def _rlimits(resolved: Resolved) -> tuple[int | None, ...]:
-    return resolved.memory, resolved.processes, resolved.file_size, resolved.open_files
+def _rlimits(resolved: Resolved) -> tuple[float | None, ...]:
+    return resolved.cpu, resolved.memory, resolved.processes, resolved.file_size, resolved.open_files
 
 
 def _found(capabilities: Mapping[str, Capability], name: str) -> Capability:
     if name == UNPRIVILEGED.name:
         return UNPRIVILEGED
-    unknown = Capability(name, "unknown", "not looked for", "run stockade doctor")
-    return capabilities.get(name, unknown)
+    found = [
+        capabilities.get(each, Capability(each, "unknown", "not looked for", "run stockade doctor"))
+        for each in name.split(EITHER)
+    ]
+    usual, *others = found
+    instead = "".join(f" Or use {each.name}: {each.remedy}" for each in others)
+    unmet = usual.replace(remedy=f"{usual.remedy}{instead}") if others else usual
+    return next((each for each in found if each.state == "ok"), unmet)

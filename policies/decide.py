@@ -26,4 +26,4 @@ def warn_if_off(mode: str | None, trusted: bool, setting: str) -> str | None:
     """The warning for foreign code that runs unconfined, naming the setting that did it; None if there is none."""
     if mode != "off" or trusted is True:
         return None
-    return f"foreign code runs without a sandbox: mode is off, set by {setting}"
+    return f"foreign code (trusted is false) runs without a sandbox: mode is off, set by {setting}"

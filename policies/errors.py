@@ -5,6 +5,8 @@ StockadeError
   PolicyError          a policy can't be read, contradicts itself or asks for what can't be honoured
   SandboxUnavailable   the run was refused: this host can't give what the policy asks for
   RunnerFailed         the sandbox itself failed; raised only by run(..., check=True)
+  EscalationRefused    a wider mode was asked for, and not allowed
+  NotApplied           what a run captured could not be applied to the workspace
 """
 
 from __future__ import annotations
@@ -38,12 +40,28 @@ class SandboxUnavailable(StockadeError):
     """The run was refused because the host can't enforce the policy. Nothing was run.
 
     ``mode`` is the mode in force (``auto`` or ``strict``); ``missing`` names the capabilities that are not there.
+    ``result`` is what is known of a call that began, and whose sandbox failed; None when none did.
     """
 
-    def __init__(self, message: str, *, mode: str, missing: tuple[str, ...] = (), remedy: str = "") -> None:
+    code = "SANDBOX_UNAVAILABLE"
+
+    def __init__(
+        self, message: str, *, mode: str, missing: tuple[str, ...] = (), remedy: str = "", result: Any = None
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.mode = mode
         self.missing = missing
+        self.result = result
+
+
+class EscalationRefused(StockadeError):
+    """A call asked for a wider mode than its tool has, and was not allowed it. Nothing was run. ``mode`` was asked for."""
+
+    code = "ESCALATION_REFUSED"
+
+    def __init__(self, message: str, *, mode: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.mode = mode
 
 
 class RunnerFailed(StockadeError):
@@ -52,3 +70,11 @@ class RunnerFailed(StockadeError):
     def __init__(self, message: str, *, result: Any, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.result = result
+
+
+class NotApplied(StockadeError):
+    """The changes that a run captured were not applied. ``conflicts`` (``path``, ``reason``) is what stood in the way."""
+
+    def __init__(self, message: str, *, conflicts: tuple[Any, ...] = (), remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.conflicts = conflicts

@@ -42,7 +42,9 @@ ATTRIBUTES = {
     "network.egress": "egress",
     "network.allow": "allow",
     "network.private": "private",
+    "network.connector": "connector",
     "limits.timeout": "timeout",
+    "limits.cpu": "cpu",
     "limits.memory": "memory",
     "limits.processes": "processes",
     "limits.file_size": "file_size",
@@ -60,6 +62,7 @@ WORDS = {
     "filesystem.workspace": ("read-only", "read-write", "overlay", "none"),
     "filesystem.toolchains": ("auto", "none"),
     "network.egress": ("none", "record", "allow", "open"),
+    "network.connector": ("auto", "slirp4netns", "pasta"),
     "syscalls.filter": ("default", "strict", "off"),
     "process.user": ("auto", "caller", "unprivileged"),
 }
@@ -84,7 +87,7 @@ ALLOWED = {
     "environment.set": SET_WANTED,
     "network.allow": f"in a list, {HOST_WANTED}",
     "network.private": "write true or false",
-    "limits.timeout": DURATION_WANTED,
+    **dict.fromkeys(("limits.timeout", "limits.cpu"), DURATION_WANTED),
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), SIZE_WANTED),
     **dict.fromkeys(("limits.processes", "limits.open_files"), COUNT_WANTED),
 }
@@ -123,6 +126,11 @@ def check_contradictions(values: Mapping[str, Any], source: str) -> None:
         raise PolicyError(
             f'could not use {source}: mode = "off" and network.egress = "{egress}" contradict each other',
             remedy='an unconfined run has the network of the host: drop one of the two, or set mode = "auto"',
+        )
+    if values.get("mode") == "off" and values.get("filesystem.workspace") == "overlay":
+        raise PolicyError(
+            f'could not use {source}: mode = "off" and filesystem.workspace = "overlay" contradict each other',
+            remedy='an unconfined run writes to the host: drop one of the two, or set mode = "auto"',
         )
     if values.get("network.allow") and "network.egress" in values and egress != "allow":
         raise PolicyError(
@@ -225,14 +233,14 @@ PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "environment.set": _assigned,
     "network.allow": _hosts,
     "network.private": _flag,
-    "limits.timeout": parse_duration,
+    **dict.fromkeys(("limits.timeout", "limits.cpu"), parse_duration),
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), parse_size),
     **dict.fromkeys(("limits.processes", "limits.open_files"), parse_count),
 }
 
 RENDERERS: dict[str, Callable[[Any], Any]] = {
     "environment.set": dict,
-    "limits.timeout": render_duration,
+    **dict.fromkeys(("limits.timeout", "limits.cpu"), render_duration),
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), render_size),
     **dict.fromkeys(("limits.processes", "limits.open_files"), render_count),
 }

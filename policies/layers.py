@@ -32,6 +32,7 @@ ADDED = {"options": LISTS, "project": ("filesystem.hide", "filesystem.protect")}
 """Lists to which a layer adds; everywhere else it replaces."""
 
 IMPLIED = "egress implies confinement"
+IMPLIED_BY_OVERLAY = "an overlay workspace implies confinement"
 UNSET_MODE = "unset: follows provenance"
 
 
@@ -60,11 +61,19 @@ def merge(layers: Iterable[Layer], *, expand: Callable[[str], str]) -> Merged:
     layer that widens is a ``PolicyError``.
     """
     merged = Merged({}, {})
+    given_up: dict[str, str] = {}
+    caller: Merged | None = None
     for layer in sorted(layers, key=lambda layer: ORDER.index(layer.kind)):
+        below, merged = merged, _over(merged, layer)
         if layer.kind == "project":
-            check_narrowing(layer.label, layer.values, merged.values, merged.origin, expand)
-        merged = _over(merged, layer)
-    return merged
+            # Also against what lies below all of them: one file may make room for what another could not set.
+            caller = caller or below
+            for granted in (caller, below):
+                check_narrowing(layer.label, layer.values, granted.values, granted.origin, expand)
+            merged = _still_confined(merged, below)
+            places = _places(merged.values, expand)
+            given_up |= {each: layer.label for each in _places(below.values, expand) if each not in places}
+    return _still_hidden(merged, given_up, expand)
 
 
 def lexical(home: str, workspace: str) -> Callable[[str], str]:
@@ -80,8 +89,13 @@ def lexical(home: str, workspace: str) -> Callable[[str], str]:
     return expand
 
 
+def literal(path: str) -> str:
+    """The glob that means a path and nothing else."""
+    return "".join(f"[{letter}]" if letter in "*?[\\" else letter for letter in path)
+
+
 def finish(merged: Merged, name: str) -> Resolved:
-    """The record that is enforced: contradictions refused, ``egress`` made to imply confinement.
+    """The record that is enforced: contradictions refused, ``egress`` and an overlay made to imply confinement.
 
     ``name`` is the preset or file the policy started from.
     """
@@ -90,8 +104,8 @@ def finish(merged: Merged, name: str) -> Resolved:
     if missing := [key for key in ATTRIBUTES if key not in values]:
         raise PolicyError(f"could not use {name}: nothing sets {missing[0]}", remedy="extend a preset")
     _check_merged(values, origin)
-    if values["network.egress"] != "none" and values["mode"] is None:
-        values["mode"], origin["mode"] = "auto", IMPLIED
+    if implied := _implied(values):
+        values["mode"], origin["mode"] = "auto", implied
     fields = {ATTRIBUTES[key]: values[key] for key in ATTRIBUTES}
     fields["env_set"] = tuple(sorted(values["environment.set"].items()))
     return Resolved(name=name, **fields, origin=tuple((key, origin[key]) for key in ATTRIBUTES))
@@ -106,6 +120,47 @@ def _over(below: Merged, layer: Layer) -> Merged:
         elif key not in origin or values[key] != below.values[key] or not _adds(layer.kind, key):
             origin[key] = layer.label
     return _without_idle_hosts(Merged(values, origin), layer)
+
+
+def _implied(values: dict[str, Any]) -> str:
+    """What makes an unset mode ``auto``; empty if nothing does, or the mode is set."""
+    if values.get("mode") is not None:
+        return ""
+    if values["network.egress"] != "none":
+        return IMPLIED
+    return IMPLIED_BY_OVERLAY if values["filesystem.workspace"] == "overlay" else ""
+
+
+def _still_confined(merged: Merged, below: Merged) -> Merged:
+    """A project that turns off what implied confinement does not turn off confinement."""
+    implied = _implied(below.values)
+    if not implied or merged.values.get("mode") is not None:
+        return merged
+    return Merged({**merged.values, "mode": "auto"}, {**merged.origin, "mode": implied})
+
+
+def _still_hidden(merged: Merged, given_up: dict[str, str], expand: Callable[[str], str]) -> Merged:
+    """Where a project gives up a grant, what is hidden in it stays so: the host's view may show it all the same.
+
+    ``given_up`` has the place and the label of the project's layer.
+    """
+    if not given_up:
+        return merged
+    places = _places(merged.values, expand)
+    patterns = [text for text in merged.values["filesystem.hide"] if not text.startswith(("/", "~"))]
+    lost = [place for place in given_up if place not in places]
+    kept = [f"{literal(place)}/{text}" for place in lost for text in patterns]
+    hidden = tuple(dict.fromkeys((*merged.values["filesystem.hide"], *kept)))
+    origin = merged.origin["filesystem.hide"]
+    labels = [label for label in dict.fromkeys(given_up[place] for place in lost) if label not in origin]
+    said = " + ".join((origin, *labels)) if kept else origin
+    return Merged({**merged.values, "filesystem.hide": hidden}, {**merged.origin, "filesystem.hide": said})
+
+
+def _places(values: dict[str, Any], expand: Callable[[str], str]) -> list[str]:
+    """Where relative hide patterns apply."""
+    workspace = () if values["filesystem.workspace"] == "none" else (".",)
+    return [expand(path) for path in (*workspace, *values["filesystem.write"], *values["filesystem.read"])]
 
 
 def _combined(kind: str, key: str, below: Any, value: Any) -> tuple[Any, bool]:
@@ -130,6 +185,6 @@ def _without_idle_hosts(merged: Merged, layer: Layer) -> Merged:
 
 
 def _check_merged(values: dict[str, Any], origin: dict[str, str]) -> None:
-    keys = ("mode", "network.egress", "network.allow")
+    keys = ("mode", "network.egress", "network.allow", "filesystem.workspace")
     said = ", ".join(f"{key} from {origin[key]}" for key in keys)
     check_contradictions(values, f"the merged policy ({said})")

@@ -6,7 +6,6 @@ files; how single values are judged is in ``fields``, how layers combine in ``la
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from stockade.policies.errors import PolicyError
 from stockade.policies.fields import ALLOWED, ATTRIBUTES, parse_values
 from stockade.policies.text import either, quoted
+from stockade.policies.toml import loads
 
 
 class Filesystem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,12 +43,14 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     egress: Literal["none", "record", "allow", "open"] | UnsetType = UNSET
     allow: tuple[str, ...] | UnsetType = UNSET
     private: bool | UnsetType = UNSET
+    connector: Literal["auto", "slirp4netns", "pasta"] | UnsetType = UNSET
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Time, memory and the like, as written; ``"none"`` lifts a limit."""
 
     timeout: str | int | float | UnsetType = UNSET
+    cpu: str | int | float | UnsetType = UNSET
     memory: str | int | UnsetType = UNSET
     processes: Literal["none"] | int | UnsetType = UNSET
     file_size: str | int | UnsetType = UNSET
@@ -137,7 +139,7 @@ def parsed(policy: Policy, source: str) -> dict[str, Any]:
 
 def _document(text: str, source: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return loads(text)
     except RecursionError as error:
         raise PolicyError(
             f"could not read {source}: it is nested too deeply", remedy="a policy has two levels"

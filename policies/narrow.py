@@ -26,11 +26,15 @@ WIDE_TO_NARROW: dict[str, tuple[object, ...]] = {
     "syscalls.filter": ("off", "default", "strict"),
     "process.user": ("caller", "auto", "unprivileged"),
 }
+FIXED = ("network.connector",)
+"""Neither wide nor narrow: which of the host's programs reads the packets is not for foreign code to choose."""
 FREE = ("filesystem.hide", "filesystem.protect")
 """Lists a project adds to; adding only narrows."""
 
 LOADERS = ("LD_",)
 """Variables with these prefixes make a program load code: not for a project to set."""
+OURS = ("HOME", "USER", "LOGNAME", "PATH", "SHELL")
+"""Set for every run, and so not for a project to set: PATH decides which program a name is."""
 
 REMEDY = "put it in your user policy, or pass it as an option of this run"
 
@@ -42,7 +46,7 @@ def check_narrowing(
     origin: Mapping[str, str],
     expand: Callable[[str], str],
 ) -> None:
-    """``PolicyError`` for the first key of ``asked`` that is wider than ``granted``.
+    """``PolicyError`` for the first key of ``asked`` that is not as narrow as ``granted``.
 
     ``label`` names the asking layer, ``origin`` the layer behind each grant; ``expand`` makes a written
     path absolute.
@@ -58,6 +62,8 @@ def _wider(key: str, value: Any, granted: Mapping[str, Any], expand: Callable[[s
     below = granted.get(key)
     if key in FREE or value == below:
         return None
+    if key in FIXED:
+        return value
     if key in WIDE_TO_NARROW:
         order = WIDE_TO_NARROW[key]
         return None if order.index(value) >= order.index(below) else value
@@ -114,7 +120,7 @@ def _wider_set(value: dict[str, str], granted: Mapping[str, Any], expand: Callab
     for name, text in value.items():
         known = granted["environment.set"]
         taken = (name in known and known[name] != text) or _passed(name, granted["environment.pass"])
-        if taken or name.startswith(LOADERS):
+        if taken or name in OURS or name.startswith(LOADERS):
             return name
     return None
 
@@ -137,8 +143,9 @@ def _widening(
     label: str, key: str, wider: object, granted: Mapping[str, Any], origin: Mapping[str, str]
 ) -> PolicyError:
     below = quoted(render_values({key: granted.get(key)}).get(key, "unset"))
+    relation = "another one than" if key in FIXED else "wider than"
     return PolicyError(
         f"could not apply the {label}: {key} asks for {quoted(wider)}, "
-        f"which is wider than the {below} granted by {origin.get(key, 'nobody')}",
+        f"which is {relation} the {below} granted by {origin.get(key, 'nobody')}",
         remedy=f"a project file may only narrow: {REMEDY}",
     )

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from stockade.policies.errors import PolicyError
 from stockade.policies.files import UNTRUSTED, read_policy, shown
-from stockade.policies.layers import Layer
+from stockade.policies.layers import Layer, literal
 from stockade.policies.model import parsed
 from stockade.policies.places import present
 
@@ -87,7 +87,7 @@ def _anchor(key: str, value: Any, folder: str) -> Any:
     if key == "filesystem.home":
         return value if value == "empty" else _absolute(value, folder)
     if key == "filesystem.hide":
-        folder = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in folder)
+        folder = literal(folder)
     return tuple(_absolute(path, folder) for path in value)
 
 

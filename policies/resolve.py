@@ -66,11 +66,15 @@ def resolve(
     layers = [foundation(looked_at), *layers]
     layers += _file_layers("system", system_file, looked_at)
     layers += _file_layers("user", user_file or default_user_file(environ, home), looked_at)
+    project = []
     if discover_project:
         real_home = None if home is None else os.path.realpath(home)
-        layers += project_layers(workspace, real_home, looked_at, markers)
+        project = project_layers(workspace, real_home, looked_at, markers)
     layers += [*_environment_layers(environ), *_option_layers(options or {})]
-    merged = merge(layers, expand=_real(lexical(home or "/nonexistent", workspace)))
+    expand = _real(lexical(home or "/nonexistent", workspace))
+    if project:
+        finish(merge(layers, expand=expand), name)  # what is refused without a project's file stays refused with it
+    merged = merge([*layers, *project], expand=expand)
     return Resolution(finish(merged, name), tuple(dict.fromkeys(looked_at)), tuple(dict.fromkeys(markers)))
 
 

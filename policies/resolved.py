@@ -29,7 +29,11 @@ class Resolved(Record):
     egress: str
     allow: tuple[str, ...]
     private: bool
+    connector: str
+    """``slirp4netns``, ``pasta``, or ``auto``: whichever works, in that order."""
     timeout: float | None
+    cpu: float | None
+    """Processor seconds of all processes together."""
     memory: int | None
     processes: int | None
     file_size: int | None

@@ -11,7 +11,10 @@ LONGEST = 120
 
 def quoted(value: object) -> str:
     """The value as a literal on one line: control and bidirectional characters escaped, long text cut."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; nesting without an end
+        text = f"a value of the type {type(value).__name__} that is too large to show"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 

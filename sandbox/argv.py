@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from stockade.policies.errors import RequestError
 from stockade.policies.record import Record
-from stockade.sandbox.mounts import BIND, BIND_RO, DATA, DEV, MASK, PROC, SYMLINK, TMPFS, Mount, frozen_last
+from stockade.sandbox.mounts import (
+    BIND,
+    BIND_RO,
+    DATA,
+    DEV,
+    MASK,
+    OVERLAY,
+    PROC,
+    SYMLINK,
+    TMPFS,
+    Mount,
+    frozen_last,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +109,8 @@ def namespaces(plan: Plan) -> list[str]:
 def mount_options(mount: Mount, sources: list[Source], *, by_descriptor: bool, staged: dict[str, str]) -> list[str]:
     if mount.op in (BIND, BIND_RO):
         return bind_options(mount, sources, by_descriptor=by_descriptor, staged=staged)
+    if mount.op == OVERLAY:
+        return overlay_options(mount, staged)
     if mount.op == TMPFS:
         perms = [] if mount.perms is None else ["--perms", f"{mount.perms:04o}"]
         size = [] if mount.size is None else ["--size", str(mount.size)]
@@ -118,3 +132,12 @@ def bind_options(mount: Mount, sources: list[Source], *, by_descriptor: bool, st
         sources.append(Source(FIRST_FD + len(sources), path=mount.source))
         return [f"--{mount.op}-fd", str(sources[-1].number), mount.dest]
     return [f"--{mount.op}", source or mount.source, mount.dest]
+
+
+def overlay_options(mount: Mount, staged: dict[str, str]) -> list[str]:
+    """Without a layer (a plan that is only shown) the writes go nowhere."""
+    lower = ["--overlay-src", staged.get(mount.source, mount.source)]
+    if not mount.upper:
+        return [*lower, "--tmp-overlay", mount.dest]
+    layer = staged.get(mount.upper, mount.upper)
+    return [*lower, "--overlay", f"{layer}/upper", f"{layer}/work", mount.dest]

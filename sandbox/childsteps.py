@@ -12,6 +12,7 @@ import fcntl
 import marshal
 import os
 import resource
+import select
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,6 +89,15 @@ def become(job: dict[str, Any], fds: list[int], error_write: int) -> None:
         return
     os.close(error_write)
     holder.serve(job["holder"], HOLDER_FD)
+
+
+def join_cgroup(job: dict[str, Any], fds: list[int]) -> None:
+    """Enter the cgroup of the run, where there is one: all that is started from here on is counted in it."""
+    path = job.get("cgroup")
+    if path is not None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, b"0")
+        os.close(fd)
 
 
 def own_session(job: dict[str, Any], fds: list[int]) -> None:
@@ -184,7 +194,9 @@ def set_limits(job: dict[str, Any], fds: list[int]) -> None:
         number = getattr(resource, f"RLIMIT_{name}")
         _soft, hard = resource.getrlimit(number)
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(number, (most, most))
+        # SIGXCPU first, which names its reason; a second later SIGKILL.
+        last = most + 1 if name == "CPU" and most != hard else most
+        resource.setrlimit(number, (most, last))
 
 
 def drop_privileges(job: dict[str, Any], fds: list[int]) -> None:
@@ -239,6 +251,31 @@ def join_lease(job: dict[str, Any], fds: list[int]) -> None:
     call(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
+def take_leash(job: dict[str, Any], fds: list[int]) -> None:
+    """Have the kernel kill this process when the other end of a pipe is closed, for a program that watches none.
+
+    It belongs to the open pipe and to this pid, and outlives an exec that clears the death signal, as one into
+    another security domain does. Nothing may be written there: that would be a signal too.
+    """
+    number = job.get("leash")
+    if number is None:
+        return
+    fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(number, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_ASYNC)
+    # No signal comes for what was closed before.
+    poll = select.poll()
+    poll.register(number, 0)
+    if poll.poll(0):
+        raise OSError(errno.EPIPE, os.strerror(errno.EPIPE), "leash")
+
+
+def still_kept(job: dict[str, Any], fds: list[int]) -> None:
+    """A keeper that was killed before the death signal was set is never heard of: then nobody would end this."""
+    if os.getppid() != job["keeper"]:
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH), "keeper")
+
+
 def last_capability() -> int:
     with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
         return int(file.read())
@@ -252,6 +289,7 @@ def execute(job: dict[str, Any]) -> None:
 
 
 STEPS: tuple[tuple[str, Callable[[dict[str, Any], list[int]], None]], ...] = (
+    ("cgroup", join_cgroup),
     ("session", own_session),
     ("keyring", empty_keyring),
     ("stage", stage_sources),
@@ -262,6 +300,10 @@ STEPS: tuple[tuple[str, Callable[[dict[str, Any], list[int]], None]], ...] = (
     ("credentials", drop_privileges),
     ("directory", enter_directory),
     ("lease", join_lease),
+    ("leash", take_leash),
+    ("keeper", still_kept),
 )
-"""In this order: staging needs root and the original descriptors; limits may need root; the directory and
-the lease are entered with the rights of the run. Then the program is executed."""
+"""In this order: the cgroup is joined with the keeper's rights, whatever the run's are; staging needs root and the
+original descriptors; limits may need root; the directory and the lease are entered with the rights of the
+run; a leash takes the final uid; whether the keeper is there is asked when its death would be heard of. Then the
+program is executed."""

@@ -117,6 +117,24 @@ def deadline_passed(case: Case) -> Outcome | None:
     return Outcome("timed_out", None, None, 124, reason, started=started, rule="deadline_passed")
 
 
+def cpu_spent(case: Case) -> Outcome | None:
+    """We ended it because it had used all of its processor time."""
+    evidence = case.evidence
+    if not evidence.cpu_spent:
+        return None
+    reason = f"timed out after {evidence.cpu_spent:.2f} s of processor time"
+    return Outcome("timed_out", None, None, 124, reason, started=evidence.released, rule="cpu_spent")
+
+
+def crowded(case: Case) -> Outcome | None:
+    """We killed it because it had more processes and threads than its limit, which the kernel does not set for root."""
+    evidence = case.evidence
+    if not evidence.crowd:
+        return None
+    reason = f"killed by SIGKILL: it had {evidence.crowd} processes and threads at once, more than limits.processes"
+    return Outcome("signalled", 137, 9, 137, reason, started=evidence.released, rule="crowded")
+
+
 def stopped(case: Case) -> Outcome | None:
     evidence = case.evidence
     number = evidence.stop_signal
@@ -165,6 +183,15 @@ def unconfined_signal(case: Case) -> Outcome | None:
     number = os.WTERMSIG(status)
     reason = f"killed by {signal_name(number)}"
     return Outcome("signalled", 128 + number, number, 128 + number, reason, started=True, rule="unconfined_signal")
+
+
+def out_of_memory(case: Case) -> Outcome | None:
+    """The kernel killed everything in the run's cgroup, bwrap's monitor too, and counted that itself."""
+    status, counted = case.evidence.wait_status, dict(case.evidence.counted)
+    if not (counted.get("oom_kill") and case.evidence.released) or status is None or not os.WIFSIGNALED(status):
+        return None
+    why = "it needed more memory than its limit" if counted.get("oom") else "the host was out of memory"
+    return Outcome("signalled", 137, 9, 137, f"killed by SIGKILL: {why}", started=True, rule="out_of_memory")
 
 
 def monitor_died(case: Case) -> Outcome | None:
@@ -222,10 +249,13 @@ RULES: tuple[Callable[[Case], Outcome | None], ...] = (
     step_failed,
     gate_kept_shut,
     deadline_passed,
+    cpu_spent,
+    crowded,
     stopped,
     garbled,
     executed,
     unconfined_signal,
+    out_of_memory,
     monitor_died,
     program_not_executable,
     never_executed,

@@ -10,7 +10,7 @@ from stockade.policies.capability import needs, settle
 from stockade.policies.decide import decide, warn_if_off
 from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox.confinement import Confinement, prepare
-from stockade.sandbox.engine import Finished, Io, execute
+from stockade.sandbox.engine import Finished, Io, execute, not_started
 from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.mounts import MASK
 from stockade.sandbox.program import diagnose
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from stockade.sandbox.host import Host
     from stockade.sandbox.launch import Launch
     from stockade.sandbox.order import Order
+    from stockade.sandbox.overlay import Layer
+    from stockade.sandbox.program import Diagnosis
     from stockade.sandbox.result import RunResult
     from stockade.sandbox.stopper import Stopper
     from stockade.sandbox.writes import Manifest
@@ -40,7 +42,7 @@ def carry_out(
     """Decide and run. ``plain_warnings``: on stderr as a line, for the command line."""
     began = time.monotonic()
     settled, host = judge(order)
-    io = Io(order.stdin, capture, order.policy.output, terminal)
+    io = Io(order.stdin, capture, order.policy.output, terminal, order.wires)
     deadline = None if order.policy.timeout is None else began + order.policy.timeout
     if settled is None:
         warn_once(order, plainly=plain_warnings)
@@ -55,7 +57,7 @@ def judge(order: Order) -> tuple[Settlement | None, Host | None]:
     from stockade.sandbox import probe
     from stockade.sandbox.survey import identify
 
-    host = probe.known(leased=order.policy.egress != "none")
+    host = probe.known(leased=order.policy.egress != "none", overlaid=order.policy.workspace == "overlay")
     identity = identify(order.policy, order.request.cwd)
     settled = settle(
         host.by_name(), needs(order.policy, real_root=identity.real_root, keep_root=identity.kept_root)
@@ -94,7 +96,10 @@ def confined(
 
     fresh = make_lease(order.policy, identify(order.policy, order.request.cwd).credentials)
     with fresh if leases is None else leases.take(fresh) as lease:
-        lease.start()
+        try:
+            lease.start()
+        except OSError as error:
+            raise not_started(error) from None
         return boxed(order, io, settled, host, deadline, stopper, lease=lease)
 
 
@@ -115,35 +120,22 @@ def boxed(
     """
     assert host is not None
     assert host.bwrap is not None
-    start = prepare(
-        order.policy,
-        order.request,
-        host.bwrap,
-        fresh_proc=host.has("proc"),
-        use_filter=host.has("seccomp"),
-    )
+    fresh_proc, use_filter = host.has("proc"), host.has("seccomp")
+    start = prepare(order.policy, order.request, host.bwrap, fresh_proc=fresh_proc, use_filter=use_filter)
     plan = start.plan
+    if order.inspect is not None:
+        order.inspect(plan)
     diagnosis = diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
     if leads_terminal(io) and diagnosis.code == 0:  # else setsid would be what was executed
         start = with_terminal(start)
-    before = manifest(start)
-    finished = in_lease(lease) or execute(
-        lambda launch: start.job(launch, lease),
-        io,
-        confined=True,
-        deadline=deadline,
-        stopper=stopper,
-        process_limit=start.process_limit,
-        meanwhile=load_verdict,
-        lease=lease,
-    )
-    finished, report, more = closed_lease(lease, finished)
-    from stockade.sandbox.verdict import verdict
+    if order.policy.workspace == "overlay":
+        from stockade.sandbox import overlay
 
-    notes = (*plan.notes, *more)
-    result = verdict(
-        order, finished, diagnosis, settled=settled, notes=notes, before=before, start=start, report=report
-    )
+        layer, start = overlay.begin(start, host.upper)
+        with layer:
+            result = layer.hand_over(started(order, io, settled, start, diagnosis, deadline, stopper, lease, layer))
+    else:
+        result = started(order, io, settled, start, diagnosis, deadline, stopper, lease)
     if again and result.rule == "never_executed" and not io.terminal and lease is None and vanished(start):
         return boxed(order, io, settled, host, deadline, stopper, lease=None, again=False)
     if result.outcome == "runner_failed":
@@ -153,27 +145,68 @@ def boxed(
     return result
 
 
+def started(
+    order: Order,
+    io: Io,
+    settled: Settlement,
+    start: Confinement,
+    diagnosis: Diagnosis,
+    deadline: float | None,
+    stopper: Stopper | None,
+    lease: Lease | None,
+    layer: Layer | None = None,
+) -> RunResult:
+    """Carry a planned start out, to its verdict."""
+    before = manifest(start)
+
+    def job(launch: Launch) -> dict[str, object]:
+        whole = start.job(launch, lease)
+        return whole if layer is None else layer.job(whole, launch)
+
+    finished = in_lease(lease, deadline) or execute(
+        job,
+        io,
+        confined=True,
+        deadline=deadline,
+        stopper=stopper,
+        process_limit=start.process_limit,
+        bounds=start.bounds(order.policy.cpu),
+        meanwhile=load_verdict,
+        lease=lease,
+        confirm=None if layer is None else layer.confirm,
+    )
+    finished, report, more = closed_lease(lease, finished)
+    from stockade.sandbox.verdict import verdict
+
+    notes = (*start.plan.notes, *more)
+    return verdict(
+        order, finished, diagnosis, settled=settled, notes=notes, before=before, start=start, report=report
+    )
+
+
 def vanished(start: Confinement) -> bool:
     """Whether a file or socket that a mask was planned for is gone: other programs come and go while we look."""
     return any(mount.op == MASK and not os.path.lexists(mount.dest) for mount in start.plan.mounts)
 
 
-def in_lease(lease: Lease | None) -> Finished | None:
+def in_lease(lease: Lease | None, deadline: float | None) -> Finished | None:
     """None when the lease can be entered, or none is needed; else the end of a run that never began."""
     if lease is None:
         return None
-    from stockade.netns.errors import LeaseFailed
+    from stockade.netns.errors import LeaseFailed, LeaseLate
 
     try:
-        lease.wait_rules()
+        lease.wait_rules(deadline)
     except LeaseFailed as error:
-        return Finished(Evidence(lease_failure=error.message), None, None, 0.0)
+        late = isinstance(error, LeaseLate) and deadline is not None and time.monotonic() >= deadline
+        evidence = Evidence(deadline_passed=True) if late else Evidence(lease_failure=error.message)
+        return Finished(evidence, None, None, 0.0)
     return None
 
 
 def closed_lease(lease: Lease | None, finished: Finished) -> tuple[Finished, Report | None, tuple[str, ...]]:
     """What the lease tells at its end. One that broke during the run outranks what the program made of it."""
-    if lease is None or finished.evidence.lease_failure or finished.evidence.lease_lost:
+    if lease is None or lease.service is None or finished.evidence.lease_failure or finished.evidence.lease_lost:
         return finished, None, ()
     from stockade.netns.errors import LeaseFailed
 
@@ -220,7 +253,8 @@ def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None
     """Run unconfined, with the caller's own environment."""
     env = {**os.environ, **dict(order.request.env)}
     path = env.get("PATH", os.defpath)
-    diagnosis = diagnose(order.request.argv[0], path=path, cwd=order.request.cwd, view=as_on_host)
+    cwd = order.request.start or order.request.cwd
+    diagnosis = diagnose(order.request.argv[0], path=path, cwd=cwd, view=as_on_host)
     program = diagnosis.found or order.request.argv[0]
 
     def job(_into: Launch) -> dict[str, object]:
@@ -229,7 +263,7 @@ def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None
             "program": os.fsencode(program),
             "argv": [os.fsencode(word) for word in order.request.argv],
             "env": {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-            "cwd": os.fsencode(order.request.cwd),
+            "cwd": os.fsencode(cwd),
             "credentials": None,
             "limits": [],
             "stubs": [],

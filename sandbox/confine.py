@@ -14,7 +14,8 @@ from stockade.sandbox import argv as lines
 from stockade.sandbox.bwrap import find_helper
 from stockade.sandbox.classify import Case, Outcome, classify
 from stockade.sandbox.evidence import Evidence
-from stockade.sandbox.launch import Launch, content, open_source, stage
+from stockade.sandbox.launch import Launch, content, open_source, stage, stage_program
+from stockade.sandbox.mounts import OVERLAY
 from stockade.sandbox.program import diagnose
 from stockade.sandbox.status import read_all
 
@@ -157,19 +158,19 @@ def confine(
     Raises what ``run`` raises; RequestError also for a policy that needs the keeper: a leased network, stand-ins
     for protected names, or sources that an unprivileged uid can't reach.
     """
-    from stockade.sandbox import probe
     from stockade.sandbox.conduct import judge
     from stockade.sandbox.confinement import prepare
     from stockade.sandbox.order import call_options, make_order
 
     options = call_options(mode=mode or "auto", timeout=None, allow=(), record_egress=False, write=write)
     order = make_order(argv, policy=policy, cwd=cwd, env=env, options=options)
-    if judge(order)[0] is None:
+    settled, host = judge(order)
+    if settled is None:
         raise RequestError(
             "could not confine the command: the policy's mode is off",
             remedy='Choose a policy that confines, or pass mode="auto".',
         )
-    host = probe.known()
+    assert host is not None
     assert host.bwrap is not None
     start = prepare(
         order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp")
@@ -182,6 +183,11 @@ def confine(
 
 
 def refuse_keeper_work(start: Confinement) -> None:
+    if any(mount.op == OVERLAY for mount in start.plan.mounts):
+        raise RequestError(
+            "could not build a start that needs no keeper: an overlay workspace needs one",
+            remedy="Use stockade.run, or a policy with another workspace.",
+        )
     if start.plan.leased:  # without its lease the box would have the caller's network
         raise RequestError(
             "could not build a start that needs no keeper: a leased network needs one",
@@ -190,6 +196,7 @@ def refuse_keeper_work(start: Confinement) -> None:
     launch = Launch()
     try:
         staged, _places = stage(start.plan, launch)
+        stage_program(start.bwrap.path, start.plan, staged, launch)
     finally:
         launch.close()
     if start.plan.stubs or staged:

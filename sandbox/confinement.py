@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from stockade.policies.record import Record
 from stockade.sandbox import launch, seccomp, state
-from stockade.sandbox.plan import Plan, check_visible, make_plan
+from stockade.sandbox.evidence import Bounds
+from stockade.sandbox.mounts import TMPFS
+from stockade.sandbox.plan import UNBOUND, Plan, check_visible, make_plan
 from stockade.sandbox.survey import identify, survey
 from stockade.sandbox.tree import HostTree
 
@@ -42,6 +44,13 @@ class Confinement(Record):
     @property
     def process_limit(self) -> int | None:
         return dict(self.plan.limits).get("NPROC")
+
+    def bounds(self, cpu: float | None) -> Bounds:
+        """What to look at from outside during the run; ``cpu`` in seconds."""
+        plan, limits = self.plan, dict(self.plan.limits)
+        places = tuple(each.dest for each in plan.mounts if each.op == TMPFS and each.size and not each.frozen)
+        free, processes = UNBOUND in plan.notes, limits.get("NPROC")
+        return Bounds(cpu, None if free else processes, limits.get("NOFILE"), places, processes if free else None)
 
 
 def prepare(

@@ -11,11 +11,12 @@ import time
 from stockade.policies.errors import StockadeError
 from stockade.policies.record import Record
 from stockade.sandbox import argv as lines
-from stockade.sandbox.evidence import Evidence
+from stockade.sandbox.evidence import Bounds, Evidence
 from stockade.sandbox.keeperlink import begin
 from stockade.sandbox.launch import Launch
-from stockade.sandbox.streams import Capture, Feed, FileFeed, Relay
-from stockade.sandbox.supervise import Supervisor
+from stockade.sandbox.processes import has_cgroups
+from stockade.sandbox.streams import Capture, Feed, FileFeed, Relay, open_pipe
+from stockade.sandbox.supervise import SAMPLE, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from stockade.sandbox.stopper import Stopper
     from stockade.sandbox.streams import Stream
     from stockade.sandbox.terminal import Terminal
+    from stockade.sandbox.wires import Wires
 
     Job = Callable[[Launch], dict[str, Any]]
 else:
@@ -42,6 +44,7 @@ class Io(Record):
     """Bytes kept of each stream."""
     terminal: bool = False
     """Give the program a terminal of its own where the caller's streams are one."""
+    wires: Wires | None = None
 
 
 class Finished(Record):
@@ -71,6 +74,10 @@ class Wiring:
         self._stdin()
         for number in (1, 2):
             self._output(number)
+        if self.io.wires is not None:
+            self.streams += self.io.wires.streams
+            for fd, number in self.io.wires.descriptors:
+                self.launch.give(fd, number, owned=False)
 
     def _open_terminal(self) -> None:
         """One pair for all of the caller's streams that are a terminal."""
@@ -93,13 +100,13 @@ class Wiring:
         if source is None:
             self.launch.give(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
         elif isinstance(source, bytes):
-            read, write = os.pipe()
+            read, write = open_pipe()
             self.launch.give(read, 0)
             self.streams.append(Feed(write, source))
         elif self.terminal is not None and os.isatty(source):
             self.launch.give(self.terminal.slave, 0, owned=False)
         elif may_not_pass(source):
-            read, write = os.pipe()
+            read, write = open_pipe()
             self.launch.give(read, 0)
             self.streams.append(Relay(source, write, ours=write))
         elif self.confined and only_read(source):
@@ -111,9 +118,10 @@ class Wiring:
 
     def _output(self, number: int) -> None:
         if self.io.capture:
-            read, write = os.pipe()
+            read, write = open_pipe()
             self.launch.give(write, number)
-            self.captured[number] = Capture(read, self.io.cap)
+            make = self.io.wires.capture if self.io.wires is not None else None
+            self.captured[number] = Capture(read, self.io.cap) if make is None else make(number, read)
             self.streams.append(self.captured[number])
         elif self.terminal is not None and os.isatty(number):
             self.launch.give(self.terminal.slave, number, owned=False)
@@ -127,7 +135,7 @@ class Wiring:
         if self.relayed is not None and os.path.samestat(os.fstat(1), os.fstat(number)):
             self.launch.give(self.relayed, number, owned=False)
             return
-        read, write = os.pipe()
+        read, write = open_pipe()
         self.launch.give(write, number)
         self.streams.append(Relay(read, number, ours=read))
         self.relayed = write if number == 1 else None
@@ -166,12 +174,15 @@ def execute(
     deadline: float | None = None,
     stopper: Stopper | None = None,
     process_limit: int | None = None,
+    bounds: Bounds | None = None,
     meanwhile: Callable[[], None] | None = None,
     lease: Lease | None = None,
+    confirm: Callable[[int], str] | None = None,
 ) -> Finished:
     """Run one job. Returns when nothing of it is left.
 
-    ``deadline`` is a time of ``time.monotonic``. ``meanwhile`` is called once while the program is being started.
+    ``deadline`` is a time of ``time.monotonic``. ``bounds`` are watched from outside.
+    ``meanwhile`` is called once while the program is being started, ``confirm`` before it is let go.
     """
     began = time.monotonic()
     launch = Launch()
@@ -219,12 +230,19 @@ def execute(
             stopper=stopper,
             deadline=deadline,
             process_limit=process_limit,
+            bounds=bounds,
             network=lease.network if lease is not None else "",
             lease=lease.watched() if lease is not None else None,
             held=held,
+            confirm=confirm,
+            sample=SAMPLE if io.wires is None else io.wires.sample,
         ).watch()
     finally:
         wiring.close()
+    if evidence.keeper_lost and has_cgroups():
+        from stockade.sandbox import cgroup
+
+        cgroup.clear_away(evidence.cgroup)
     if evidence.keeper_lost and job["stubs"]:
         from stockade.sandbox import stubs
 
@@ -245,7 +263,7 @@ def why_held(lease: Lease) -> str:
 
 def not_started(error: OSError) -> StockadeError:
     """The caller has run out of something, descriptors most likely."""
-    full = error.errno in (errno.EMFILE, errno.ENFILE)
+    full = error.errno in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS)
     return StockadeError(
         f"could not start the run: {(error.strerror or str(error)).lower()}",
         remedy="Close files that are not needed, or raise the limit (ulimit -n)." if full else "",

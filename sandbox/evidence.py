@@ -5,6 +5,18 @@ from __future__ import annotations
 from stockade.policies.record import Record
 
 
+class Bounds(Record):
+    """What of a policy's limits can be seen from outside to be reached. None: no limit, or none that binds."""
+
+    cpu: float | None = None
+    processes: int | None = None
+    open_files: int | None = None
+    places: tuple[str, ...] = ()
+    """Directories inside that have a size of their own."""
+    crowd: int | None = None
+    """Processes that the kernel does not limit (those of root): with more, we kill the run."""
+
+
 class Evidence(Record):
     """What happened, as seen from outside the box. The program's exit code is all of it that it can choose."""
 
@@ -31,6 +43,16 @@ class Evidence(Record):
     deadline_passed: bool = False
     stop_signal: int = 0
     """The first signal that was passed on by request."""
+    crowd: int = 0
+    """How many processes and threads there were when we killed the run for it."""
+    cpu_spent: float = 0.0
+    """Processor seconds after which we ended it, for it had no more; 0 when we did not."""
+    reached: tuple[tuple[str, str], ...] = ()
+    """Limits that were seen from outside to be reached: the policy's key, and what was seen."""
+    cgroup: str = ""
+    """Where the run had a cgroup of its own."""
+    counted: tuple[tuple[str, int], ...] = ()
+    """What the kernel counted in it, by name (see ``cgroup.Group.figures``)."""
     cpu: float = 0.0
     peak: int = 0
     processes: int = 0

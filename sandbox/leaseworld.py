@@ -1,4 +1,4 @@
-"""The world of a lease trial: ``python -m stockade.sandbox.leaseworld`` prints what a lease let through.
+"""The world of a lease trial: ``python -m stockade.sandbox.leaseworld CONNECTOR`` prints what a lease let through.
 
 Runs in a network namespace of its own whose loopback carries two test addresses with a server each, leases a
 network that lists one of them, joins it and tries both. Prints ``reached`` or ``missed``, then ``refused`` or
@@ -32,7 +32,7 @@ def main() -> None:
     try:
         enter_world()
         servers = [listen(address) for address in (ALLOWED, REFUSED)]
-        print(*attempt(), flush=True)
+        print(*attempt(sys.argv[1]), flush=True)
         for server in servers:
             server.close()
     except (OSError, StockadeError) as error:
@@ -68,9 +68,10 @@ def listen(address: str) -> socket.socket:
     return socket.create_server((address, PORT))
 
 
-def attempt() -> tuple[str, str]:
+def attempt(connector: str) -> tuple[str, str]:
     """What one who joined the lease can reach."""
-    policy = trial_policy("/usr").replace(egress="allow", allow=(f"{ALLOWED}:{PORT}",), write=())
+    allow = (f"{ALLOWED}:{PORT}",)
+    policy = trial_policy("/usr").replace(egress="allow", allow=allow, write=(), connector=connector)
     with make_lease(policy, None) as lease:
         lease.start()
         lease.wait_ready()

@@ -8,6 +8,7 @@ import select
 from stockade.netns.lease import Lease, LeaseSpec
 from stockade.policies.errors import SandboxUnavailable
 from stockade.policies.hosts import parse_rule
+from stockade.sandbox import hostcache
 from stockade.sandbox.bwrap import find_helper
 from stockade.sandbox.childsteps import HOLDER_FD
 from stockade.sandbox.keeperlink import begin
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from stockade.policies.resolved import Resolved
 
 TUN = "/dev/net/tun"
+TUN_REMEDY = f'chmod 0666 {TUN} (as root), or network.connector = "slirp4netns".'
 
 
 class KeptPart:
@@ -61,15 +63,17 @@ class KeeperSpawner:
     def holder(self, job: dict[str, Any], control: int) -> KeptPart:
         return self._begin([(control, HOLDER_FD)], program=None, argv=[], holder=job, credentials=self.credentials)
 
-    def program(self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool) -> KeptPart:
+    def program(
+        self, argv: Sequence[str], fds: Sequence[tuple[int, int]], *, as_caller: bool, leash: int | None
+    ) -> KeptPart:
         words = [os.fsencode(word) for word in argv]
         credentials = None if as_caller else self.credentials
-        return self._begin(fds, program=words[0], argv=words, holder=None, credentials=credentials)
+        return self._begin(fds, program=words[0], argv=words, holder=None, credentials=credentials, leash=leash)
 
     def _begin(self, fds: Sequence[tuple[int, int]], **parts: object) -> KeptPart:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            given = [(null, 0), (null, 1), (null, 2), *fds]
+            given = [*((null, each) for each in (0, 1, 2) if each not in dict(fds).values()), *fds]
             job = {
                 "confined": False,
                 "service": True,
@@ -93,13 +97,11 @@ def make_lease(policy: Resolved, credentials: tuple[int, int] | None, *, upstrea
     """The lease that a policy's network asks for. Not started yet. Raises SandboxUnavailable without its tools."""
     from stockade.netns.nft import locate_binding
 
-    slirp = find_helper("slirp4netns")
-    if slirp is None and policy.egress != "record":
-        raise SandboxUnavailable(
-            "could not lease a network: slirp4netns is not installed",
-            mode=policy.mode or "auto",
-            missing=("slirp4netns",),
-            remedy="Install the package slirp4netns.",
+    connector, program = ("", None) if policy.egress == "record" else choose_connector(policy)
+    as_caller = credentials is not None and not open_to_all(TUN)
+    if as_caller and connector == "pasta":
+        raise no_connector(
+            policy, "tun", f"pasta runs under the uid of the run, which can't open {TUN}", TUN_REMEDY
         )
     spec = LeaseSpec(
         kind=policy.egress,
@@ -107,10 +109,33 @@ def make_lease(policy: Resolved, credentials: tuple[int, int] | None, *, upstrea
         private=policy.private,
         nft=find_helper("nft"),
         site=locate_binding(),
-        slirp=slirp,
-        slirp_as_caller=credentials is not None and not open_to_all(TUN),
+        connector=connector,
+        program=program,
+        as_caller=as_caller,
+        ids=credentials or (os.geteuid(), os.getegid()),
     )
     return Lease(spec, KeeperSpawner(credentials), upstream=upstream)
+
+
+def choose_connector(policy: Resolved) -> tuple[str, str]:
+    """The connector that a policy means, and its path: left to us slirp4netns, unless it was seen to fail here."""
+    usual = find_helper("slirp4netns") if policy.connector != "pasta" else None
+    if usual is not None and (policy.connector != "auto" or not hostcache.is_set_aside(usual)):
+        return "slirp4netns", usual
+    other = find_helper("pasta") if policy.connector != "slirp4netns" else None
+    if other is not None:
+        return "pasta", other
+    if usual is not None:
+        return "slirp4netns", usual
+    name = "pasta" if policy.connector == "pasta" else "slirp4netns"
+    package = "passt" if name == "pasta" else name
+    raise no_connector(policy, name, f"{name} is not installed", f"Install the package {package}.")
+
+
+def no_connector(policy: Resolved, missing: str, cause: str, remedy: str) -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f"could not lease a network: {cause}", mode=policy.mode or "auto", missing=(missing,), remedy=remedy
+    )
 
 
 def open_to_all(path: str) -> bool:

@@ -8,16 +8,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-BIND, BIND_RO, TMPFS, MASK, DATA, SYMLINK, PROC, DEV = (
-    "bind", "ro-bind", "tmpfs", "mask", "data", "symlink", "proc", "dev",
+BIND, BIND_RO, OVERLAY, TMPFS, MASK, DATA, SYMLINK, PROC, DEV = (
+    "bind", "ro-bind", "overlay", "tmpfs", "mask", "data", "symlink", "proc", "dev",
 )  # fmt: skip
 
 
 class Mount(Record):
     """One thing mounted at ``dest`` inside.
 
-    ``source`` is the host path of a bind, or the target of a symlink. ``frozen`` asks for a read-only
-    remount once everything below is in place. ``pinned`` binds are opened once and mounted by descriptor.
+    ``source`` is the host path of a bind or of what an overlay lies over, or the target of a symlink. ``frozen``
+    asks for a read-only remount once everything below is in place. ``pinned`` binds are opened once and mounted
+    by descriptor.
     """
 
     op: str
@@ -29,6 +30,8 @@ class Mount(Record):
     frozen: bool = False
     pinned: bool = False
     data: bytes = b""
+    upper: str = ""
+    """Of an overlay: the directory with the layer that takes the writes; known only once it was made."""
 
 
 def depth(path: str) -> int:
@@ -70,7 +73,7 @@ def host_path(mounts: Sequence[Mount], path: str) -> str | None:
         return "/dev/null" if mount.op == MASK else path
     if mount is not None and mount.op == SYMLINK and mount.dest == path:
         return path  # the host has the same link
-    if mount is None or mount.op not in (BIND, BIND_RO):
+    if mount is None or mount.op not in (BIND, BIND_RO, OVERLAY):
         return None
     return mount.source.rstrip("/") + path[len(mount.dest.rstrip("/")) :] or "/"
 

@@ -12,12 +12,14 @@ from stockade.sandbox.request import check_text, make_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import IO
 
     from stockade.policies.model import Policy
     from stockade.policies.resolved import Resolved
+    from stockade.sandbox.plan import Plan
     from stockade.sandbox.request import Request
+    from stockade.sandbox.wires import Wires
 
     Command = str | Sequence[str | bytes]
     PolicyLike = str | os.PathLike[str] | Policy | None
@@ -34,6 +36,10 @@ class Order(Record):
     policy: Resolved
     trusted: bool
     stdin: bytes | int | None
+    inspect: Callable[[Plan], None] | None = None
+    """Looks at the plan of a confined run before it starts, and raises StockadeError to have nothing run."""
+    wires: Wires | None = None
+    """What the run is wired with beside its three streams."""
 
 
 def call_options(

@@ -22,6 +22,9 @@ MAX_MOUNTS = 2500
 """bwrap takes 9000 arguments at most; a mount has three or four."""
 
 
+UNBOUND = "limits.processes binds no process of root: a run with more is killed, at the next look"
+
+
 class Plan(Record):
     """A confined start, complete but for open descriptors."""
 
@@ -31,6 +34,10 @@ class Plan(Record):
     env: tuple[tuple[str, str], ...]
     stubs: tuple[str, ...]
     """Protected names that don't exist: stand-ins are made for the time of the run."""
+    inner_stubs: tuple[str, ...]
+    """The same below an overlay workspace: stand-ins are made in the layer that takes the writes."""
+    protected: tuple[str, ...]
+    """What of an overlay workspace is never applied to the host."""
     writable: tuple[str, ...]
     """Host paths that the program can write."""
     credentials: tuple[int, int] | None
@@ -73,6 +80,8 @@ def make_plan(policy: Resolved, request: Request, facts: Facts, tree: HostTree) 
         argv=request.argv,
         env=environment.inside(policy, request, facts, tools.path),
         stubs=place.stubs,
+        inner_stubs=place.inner_stubs,
+        protected=place.protected,
         writable=writable_paths([*system, *place.mounts]),
         credentials=facts.credentials,
         user=(facts.uid, facts.gid),
@@ -93,6 +102,8 @@ def limits(policy: Resolved) -> tuple[tuple[str, int], ...]:
         ("NPROC", policy.processes),
         ("FSIZE", policy.file_size),
         ("NOFILE", policy.open_files),
+        # Whole seconds of one process; what all use together is counted from outside, and that comes first.
+        ("CPU", None if policy.cpu is None else int(policy.cpu) + 2),
         ("CORE", 0),
     )
     return tuple((name, value) for name, value in wanted if value is not None)
@@ -102,7 +113,7 @@ def unlimited(policy: Resolved, facts: Facts) -> tuple[str, ...]:
     """The kernel counts root's processes and sets them no limit, in no namespace."""
     if not facts.kept_root or policy.processes is None:
         return ()
-    return ("limits.processes is not in force: it binds no process of root",)
+    return (UNBOUND,)
 
 
 def check_size(mounts: tuple[Mount, ...]) -> None:

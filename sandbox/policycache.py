@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from stockade.policies.model import Policy
 
-FORMAT = 1
+FORMAT = 2
 VARIABLES = ("HOME", "XDG_CONFIG_HOME", "STOCKADE_POLICY", "STOCKADE_MODE")
 MOST_IN_MEMORY = 64
 MOST_FILES = 1024

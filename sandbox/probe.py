@@ -14,27 +14,44 @@ from stockade.sandbox import bwrap as binaries
 from stockade.sandbox import hostcache
 from stockade.sandbox.host import Host
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from stockade.sandbox.bwrap import Bwrap
-
 BASIC = (*REQUIRED, *WANTED, "seccomp", "limits", "drop-root")
 """What every confined run uses; a host with all of these is remembered."""
 
+NO_OVERLAY = Capability("overlay", "unknown", "not tried: nobody asked for an overlay workspace")
+"""Overlay workspaces may take another binary and take a trial of their own: only those who ask for one pay for it."""
+
 _known: Host | None = None
+_overlaid: Host | None = None
 
 
-def known(*, leased: bool = False) -> Host:
+def known(*, leased: bool = False, overlaid: bool = False) -> Host:
     """The host, as far as a run needs it: remembered where it was found able, else probed now.
 
-    ``leased`` adds the tools of leased networks. Raises nothing: what is missing is in the result.
+    ``leased`` adds the tools of leased networks; ``overlaid`` is for an overlay workspace, and may name another
+    bubblewrap. Raises nothing: what is missing is in the result.
     """
+    host = for_overlays() if overlaid else usual()
+    return with_network(host) if leased else host
+
+
+def usual() -> Host:
     global _known
     host = _known
     if host is None:
         host = recalled() or basic_probe()
         _known = host if able(host) else None
-    return with_network(host) if leased else host
+    return host
+
+
+def for_overlays() -> Host:
+    global _overlaid
+    host = _overlaid
+    if host is None:
+        from stockade.sandbox import overlaytrial
+
+        host = overlaytrial.known(usual())
+        _overlaid = host if able(host) and host.has("overlay") else None
+    return host
 
 
 def recalled() -> Host | None:
@@ -47,13 +64,18 @@ def recalled() -> Host | None:
 def probe() -> Host:
     """Try everything now, and remember nothing but success. For ``stockade doctor``."""
     forget()
-    return with_network(basic_probe(), tried=True)
+    from stockade.sandbox import cgrouptrial, overlaytrial
+
+    basic = basic_probe()
+    overlay = overlaytrial.find(basic).by_name()["overlay"]
+    host = with_network(overlaytrial.with_capability(basic, overlay), tried=True)
+    return host.replace(capabilities=(*host.capabilities, cgrouptrial.capability(tried=True)))
 
 
 def forget() -> None:
     """A run could not be set up: what is remembered of this host no longer holds."""
-    global _known
-    _known = None
+    global _known, _overlaid
+    _known = _overlaid = None
     hostcache.forget()
 
 
@@ -66,15 +88,13 @@ def with_network(host: Host, *, tried: bool = False) -> Host:
     from stockade.netns import features
 
     tools = features.tool_capabilities(binaries.find_helper)
-    if tried and able(host) and all(tool.state == "ok" for tool in tools):
+    missing = ", ".join(features.lacking(tools))
+    if tried and able(host) and not missing:
         from stockade.sandbox import leasetrial
 
-        leased = leasetrial.try_lease()
-    else:
-        missing = ", ".join(tool.name for tool in tools if tool.state != "ok")
-        state, detail = ("missing", f"it needs {missing}") if missing else ("ok", "its tools are there")
-        leased = Capability("leased-network", state, detail)
-    return host.replace(capabilities=(*host.capabilities, *tools, leased))
+        return host.replace(capabilities=(*host.capabilities, *leasetrial.try_connectors(tools)))
+    state, detail = ("missing", f"it needs {missing}") if missing else ("ok", "its tools are there")
+    return host.replace(capabilities=(*host.capabilities, *tools, Capability("leased-network", state, detail)))
 
 
 def basic_probe() -> Host:
@@ -91,12 +111,13 @@ def basic_probe() -> Host:
 def unfinished(cause: Capability) -> Host:
     """Nothing can be said of this host at this moment."""
     rest = [Capability(name, "unknown", "not tried", cause.remedy) for name in BASIC if name != cause.name]
-    return Host((cause, *rest, overlay(None)), None)
+    return Host((cause, *rest, NO_OVERLAY), None)
 
 
-def tried() -> Host:
+def tried(path: str | None = None) -> Host:
+    """Try the binary at ``path``, or the usual one."""
     try:
-        binary = binaries.inspect(binaries.locate())
+        binary = binaries.inspect(binaries.locate(path))
     except SandboxUnavailable as error:
         state = "too old" if "too old" in error.message else "missing"
         broken = Capability("bwrap", state, error.message, error.remedy)
@@ -104,7 +125,7 @@ def tried() -> Host:
             Capability(name, "unknown", "not tried: there is no usable bubblewrap", error.remedy)
             for name in BASIC[1:]
         ]
-        return Host((broken, *rest, overlay(None)), None)
+        return Host((broken, *rest, NO_OVERLAY), None)
     from stockade.sandbox import trial
 
     try:
@@ -112,16 +133,8 @@ def tried() -> Host:
     except StockadeError as error:
         failed = Capability("user-namespaces", "unknown", error.message, error.remedy)
         rest = [Capability(name, "unknown", "not tried", "") for name in BASIC[2:]]
-        return Host((Capability("bwrap", "ok", binary.path), failed, *rest, overlay(binary)), binary)
-    return Host((Capability("bwrap", "ok", binary.path), *capabilities, overlay(binary)), binary)
-
-
-def overlay(binary: Bwrap | None) -> Capability:
-    """Overlay workspaces are not built yet, whatever the binary can do."""
-    detail = "this version of stockade has no overlay workspaces"
-    if binary is not None and not binary.has("--overlay-src"):
-        detail += ", and bubblewrap below 0.11 has no overlay mounts"
-    return Capability("overlay", "missing", detail, 'Use workspace = "read-only" or "read-write".')
+        return Host((Capability("bwrap", "ok", binary.path), failed, *rest, NO_OVERLAY), binary)
+    return Host((Capability("bwrap", "ok", binary.path), *capabilities, NO_OVERLAY), binary)
 
 
 def temporary() -> str:

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import psutil
+
+
+def has_cgroups() -> bool:
+    """Whether the unified hierarchy of cgroups is at its usual place."""
+    return os.access("/sys/fs/cgroup/cgroup.controllers", os.F_OK)
+
 
 def namespace(pid: int | None, name: str) -> str:
     return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/{name}")
@@ -30,36 +39,60 @@ def is_zombie(pid: int) -> bool:
 
 def descendants(pid: int) -> list[int]:
     """Every process below ``pid``, by the kernel's own lists of children."""
+    return crowd(pid, None)[0]
+
+
+def crowd(pid: int, most: int | None) -> tuple[list[int], int]:
+    """Every process below ``pid``, and how many threads they are. With ``most`` no more is listed than shows more."""
     if not os.path.exists("/proc/thread-self/children"):
-        return psutil_descendants(pid)
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children(waiting.pop())
+        return psutil_crowd(pid)
+    below, _own = family(pid)
+    found, waiting = list(below), below
+    threads = len(found)
+    while waiting and (most is None or threads <= most):
+        below, own = family(waiting.pop())
         found += below
         waiting += below
-    return found
+        threads += len(below) + max(own - 1, 0)
+    return found, threads
 
 
 def children(pid: int) -> list[int]:
+    return family(pid)[0]
+
+
+def family(pid: int) -> tuple[list[int], int]:
+    """A process's children, and how many threads it has itself."""
     found: list[int] = []
+    tasks: list[str] = []
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):
+        tasks = os.listdir(f"/proc/{pid}/task")
+        for task in tasks:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 found += map(int, file.read().split())
     except OSError:
         pass  # it ended meanwhile
-    return found
+    return found, len(tasks)
 
 
-def psutil_descendants(pid: int) -> list[int]:
+def psutil_crowd(pid: int) -> tuple[list[int], int]:
     """For kernels without CONFIG_PROC_CHILDREN: reads every process of the host."""
     import psutil
 
     try:
-        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+        found = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
-        return []
+        return [], 0
+    return [process.pid for process in found], sum(map(threads_of, found))
+
+
+def threads_of(process: psutil.Process) -> int:
+    import psutil
+
+    try:
+        return int(process.num_threads())
+    except psutil.Error:
+        return 1  # it ended meanwhile
 
 
 def own_children() -> list[int]:

@@ -50,6 +50,11 @@ def diagnose(argv0: str, *, path: str, cwd: str, view: View) -> Diagnosis:
     return _Search(path, cwd, view).lookup(argv0, 0)
 
 
+def locate(path: str, *, cwd: str, view: View) -> str:
+    """What a path leads to inside: ``there``, ``absent``, ``hidden`` (on the host only), ``denied`` or ``loop``."""
+    return _Search("", cwd, view).resolve(os.path.join(cwd, path)).state
+
+
 class _Spot(Record):
     """Where a path leads inside."""
 

@@ -25,6 +25,8 @@ class Request(Record):
     argv: tuple[str, ...]
     cwd: str
     env: tuple[tuple[str, str], ...]
+    start: str = ""
+    """Where the program begins, where that is another real path than the workspace."""
 
 
 def make_request(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from stockade.policies.errors import StockadeError
 from stockade.policies.record import Record
 
 TYPE_CHECKING = False
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
     from stockade.netns.egress import EgressAttempt, EgressDropped
     from stockade.policies.resolved import Resolved
+    from stockade.sandbox.apply import Applied
+    from stockade.sandbox.changes import Changes
     from stockade.sandbox.denials import Denial
     from stockade.sandbox.writes import WrittenFile
 
@@ -24,6 +27,8 @@ class Usage(Record):
     cpu_seconds: float
     peak_rss: int
     processes: int
+    cgroup: bool = False
+    """Whether the kernel counted the run as a whole: its limits hold for all processes together then."""
 
 
 class RunResult(Record):
@@ -61,11 +66,29 @@ class RunResult(Record):
     argv: tuple[str, ...]
     rule: str
     """The rule of classification that decided, for reviewers."""
+    changes: Changes | None
+    """What an overlay workspace captured, until it is closed; None without one."""
 
     @property
     def ok(self) -> bool:
         """Whether the program ran and ended with code 0."""
         return self.outcome == "exited" and self.exit_code == 0
+
+    def diff(self, *, limit: int = 1 << 20) -> str:
+        """What an overlay workspace captured, as a unified diff: see ``Changes.diff``. Raises StockadeError without one."""
+        return self._captured().diff(limit=limit)
+
+    def apply(self, *, outside_links: bool = False) -> Applied:
+        """Bring what an overlay workspace captured into the workspace: see ``Changes.apply``. Raises NotApplied."""
+        return self._captured().apply(outside_links=outside_links)
+
+    def _captured(self) -> Changes:
+        if self.changes is None:
+            raise StockadeError(
+                "could not use the changes of this run: it captured none",
+                remedy='Only a program that ran with workspace = "overlay" leaves some.',
+            )
+        return self.changes
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain values, ``"schema": "stockade.result/1"``.
@@ -74,7 +97,11 @@ class RunResult(Record):
         """
         from stockade.policies.explain import to_dict
 
-        document = {"schema": SCHEMA, **{name: plain(value) for name, value in self.as_dict().items()}}
+        fields = self.as_dict()
+        changes = fields.pop("changes")
+        document = {"schema": SCHEMA, **{name: plain(value) for name, value in fields.items()}}
+        if changes is not None and not changes.closed:
+            document["diff"] = plain(changes.diff())
         document["policy"] = plain(to_dict(self.policy))
         for name in ("stdout", "stderr"):
             document |= stream_fields(name, getattr(self, name))

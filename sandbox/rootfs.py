@@ -55,19 +55,22 @@ MINIMAL_ETC = (
     "bash.bashrc", "magic",
 )  # fmt: skip
 
+COVERED = ("/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", "/media", "/dev/shm")  # noqa: S108
+"""Places that the box replaces by its own, beside the caller's home."""
+
 ROOT_ONLY_PLACES = ("/etc", "/var/lib", "/var/cache", "/var", "/opt", "/srv", "/usr/lib", "/usr/local")
 """Where a box that has to keep real root is searched for what only root may read."""
 
 
 def covered_places(facts: Facts) -> tuple[str, ...]:
     """Directories that the box replaces by its own; none of them can be a workspace as a whole."""
-    return ("/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", "/media", "/dev/shm", facts.home)  # noqa: S108
+    return (*COVERED, facts.home)
 
 
 def system_mounts(policy: Resolved, facts: Facts, tree: HostTree) -> list[Mount]:
     root = [Mount(TMPFS, "/", reason="the root of the box", perms=0o755, frozen=True)]
     base = minimal_root(facts, tree) if policy.root == "minimal" else host_root(facts, tree)
-    return [*root, *base, *own_places(policy, facts), *cpu_view(tree)]
+    return [*root, *base, *own_places(policy, facts), *keys_cover(facts, tree), *cpu_view(tree)]
 
 
 def host_root(facts: Facts, tree: HostTree) -> list[Mount]:
@@ -179,6 +182,13 @@ def proc(facts: Facts) -> Mount:
     if not facts.fresh_proc:
         return cover("/proc", "this host refuses a fresh /proc")
     return Mount(PROC, "/proc", reason="only the box's processes", frozen=facts.kept_root)
+
+
+def keys_cover(facts: Facts, tree: HostTree) -> list[Mount]:
+    """Kernel keys have no namespace: their list would name those of everybody with the uid of the run."""
+    if not facts.fresh_proc or tree.node("/proc/keys") is None:
+        return []
+    return [Mount(MASK, "/proc/keys", reason="it names the caller's kernel keys")]
 
 
 def cpu_view(tree: HostTree) -> list[Mount]:

@@ -108,13 +108,13 @@ def call(
     return result
 
 
-def in_thread(work: Callable[[], RunResult]) -> asyncio.Future[RunResult]:
+def in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
     """A thread of its own for one run: the loop's executor has few, and they may all be taken."""
     import asyncio
     import threading
 
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[RunResult] = loop.create_future()
+    future: asyncio.Future[Any] = loop.create_future()
 
     def settle(setter: Callable[[Any], None], value: object) -> None:
         if not future.done():
@@ -132,7 +132,7 @@ def in_thread(work: Callable[[], RunResult]) -> asyncio.Future[RunResult]:
     return future
 
 
-async def finished(work: asyncio.Future[RunResult]) -> None:
+async def finished(work: asyncio.Future[Any]) -> None:
     """Wait until the thread is through; its result or error is of no interest any more.
 
     Being cancelled once more changes nothing: returning earlier would leave a run that nobody waits for.

@@ -72,7 +72,7 @@ CLONE_NEWTIME = 0x80
 
 _FAMILY = "only AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK are namespaced and watched"
 
-O_CREAT, S_ISUID = 0o100, 0o4000
+O_CREAT, O_TMPFILE, S_ISUID = 0o100, 0o20000000, 0o4000
 _SETUID = "leaves a file that runs with its owner's rights on the host"
 MODES = (
     ("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2), ("creat", 1), ("mknod", 1), ("mknodat", 2),
@@ -99,8 +99,9 @@ DENY_WHEN: tuple[tuple[str, int, str, tuple[tuple[int, str, int, int], ...]], ..
     ("socketpair", EAFNOSUPPORT, "pairs exist for AF_UNIX", ((0, "!=", 1, 0),)),
     *((name, EPERM, _SETUID, ((place, "&", S_ISUID, S_ISUID),)) for name, place in MODES),
     *(
-        (name, EPERM, _SETUID, ((place, "&", O_CREAT, O_CREAT), (place + 1, "&", S_ISUID, S_ISUID)))
+        (name, EPERM, _SETUID, ((place, "&", making, making), (place + 1, "&", S_ISUID, S_ISUID)))
         for name, place in (("open", 1), ("openat", 2))
+        for making in (O_CREAT, O_TMPFILE)
     ),
 )
 """(name, errno, reason, conditions): refused when every condition (argument, operator, value, mask) holds.

@@ -86,13 +86,43 @@ def is_private(info: os.stat_result) -> bool:
 
 
 def replace(directory: int, name: str, content: bytes) -> None:
+    """It has no name until it is whole, where the file system can do that: who is killed meanwhile leaves nothing."""
     temporary = f".{name}.{os.urandom(8).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o600, dir_fd=directory)
+    fd, named = open_new(directory, temporary)
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            write_all(file.fileno(), content)
+            if not named and linked(fd, directory, name):
+                return
+            if not named:
+                linked(fd, directory, temporary)
+                named = True
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        os.unlink(temporary, dir_fd=directory)
+        if named:
+            os.unlink(temporary, dir_fd=directory)
         raise
+
+
+def linked(fd: int, directory: int, name: str) -> bool:
+    """Give a file without a name this one; False when there is such a file."""
+    try:
+        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=directory, follow_symlinks=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def open_new(directory: int, name: str) -> tuple[int, bool]:
+    """A new file to write, and whether it has its name already."""
+    try:
+        return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=directory), False
+    except OSError:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, 0o600, dir_fd=directory), True
+
+
+def write_all(fd: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

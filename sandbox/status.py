@@ -8,6 +8,8 @@ from __future__ import annotations
 
 MOST_CODE = 255
 MOST_DIGITS = 20
+LONGEST = 4096
+"""Bytes of one record."""
 BLANKS = b" \t\r\n"
 
 
@@ -24,10 +26,12 @@ class StatusReader:
         self.strange = False
 
     def feed(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.strip():
-                self._take(parse_record(line))
+                self._take(parse_record(line) if len(line) <= LONGEST else None)
+        # What is too long is no record, whatever still comes of it.
+        self._rest = rest if len(rest) <= LONGEST else b"?" * LONGEST
 
     def _take(self, record: dict[str, int] | None) -> None:
         if record is None:

@@ -34,6 +34,17 @@ MOST_IN_PIPE = 1 << 20
 """What a program can make its pipe hold (fs.pipe-max-size)."""
 
 
+def open_pipe() -> tuple[int, int]:
+    """A pipe of a program's. It may open it anew (/dev/stdout), also under another uid than ours.
+
+    Its mode lets nobody else in: a pipe has no name, and through /proc only those reach it that may trace who has it.
+    """
+    read, write = os.pipe()
+    if os.geteuid() == 0:
+        os.fchmod(write, 0o666)
+    return read, write
+
+
 class Capture:
     """Reads a pipe to its end; keeps the first and the last half of ``cap`` bytes, and counts them all."""
 
@@ -137,7 +148,7 @@ class FileFeed:
 
     def __init__(self, source: int) -> None:
         self.source = source
-        self.read, self.fd = os.pipe()
+        self.read, self.fd = open_pipe()
         self._first = self._place = os.lseek(source, 0, os.SEEK_CUR)
         self._data = b""
         os.set_blocking(self.fd, False)

@@ -22,7 +22,7 @@ import time
 
 from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.messages import receive, send
-from stockade.sandbox.processes import alive, descendants, is_zombie, namespace
+from stockade.sandbox.processes import alive, crowd, is_zombie, namespace
 from stockade.sandbox.status import StatusReader
 
 TYPE_CHECKING = False
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from stockade.sandbox.evidence import Bounds
+    from stockade.sandbox.limitwatch import LimitWatch
     from stockade.sandbox.stopper import Stopper
     from stockade.sandbox.streams import Stream
     from stockade.sandbox.terminal import Terminal
@@ -47,7 +49,16 @@ EMPTY = 1.0
 """Seconds after which a box that was asked to stop and has nobody in it is killed."""
 
 SAMPLE = 0.1
-"""Seconds between two counts of the processes in the box."""
+"""Seconds between two looks at the processes in the box, at least: looking takes a twentieth of the time or so."""
+
+FIRST_LOOK = 0.02
+"""Seconds from letting the program go to the first look: short commands end without one."""
+
+CROWDED = 0.02
+"""Seconds between two looks where nobody else limits the number of processes; up to SAMPLE where there are many."""
+
+SILENT = 0.5
+"""Seconds that the keeper gets to carry out a kill before it is taken for stopped, and told to go on."""
 
 LAST_WAIT = 0.5
 """Seconds that the caller's readers get to take what a run that had to be ended left behind."""
@@ -70,31 +81,42 @@ class Supervisor:
         stopper: Stopper | None = None,
         deadline: float | None = None,
         process_limit: int | None = None,
+        bounds: Bounds | None = None,
         network: str = "",
         lease: Mapping[int, str] | None = None,
         held: str = "",
+        confirm: Callable[[int], str] | None = None,
+        sample: float = SAMPLE,
     ) -> None:
         """Takes over the four descriptors; ``status`` and ``gate`` are -1 for an unconfined run.
 
         ``deadline`` is a time of ``time.monotonic``. ``network`` is the leased network namespace that the box
         must be in (``net:[...]``), or empty for one of its own; ``lease`` maps the event descriptors of the
         lease's parts to their names; ``held`` says why its network can't be used, and then nothing is let go.
+        ``confirm`` is asked with the pid of the box why it must not be let go; empty if it may.
+        ``sample``: seconds between two looks at the processes in the box, at least.
         """
         self.orders, self.events, self.status, self.gate = orders, events, status, gate
         self.confined = status >= 0
         self.streams, self.terminal, self.stopper = streams, terminal, stopper
         self.deadline = deadline
         self.process_limit = process_limit
+        self.bounds = bounds
+        self.limits: LimitWatch | None = None
         self.network = network
         self.lease = dict(lease or {})
         self.records = StatusReader()
         self.first = 0
         self.released = not self.confined
         self.kill_at: float | None = None
+        self.wake_at: float | None = None
         self.unheard = 0
         self.unheard_until = 0.0
-        self.sample_at = time.monotonic() + SAMPLE
+        self.sample = sample
+        self.sample_at = time.monotonic() + sample
+        self.crowd = None if bounds is None else bounds.crowd
         self.held = held
+        self.confirm = confirm
         self.found: dict[str, Any] = {}
         self.over = False
 
@@ -102,12 +124,17 @@ class Supervisor:
         """Run the loop. Returns when the keeper said that the run ended, failed, or when the keeper is gone."""
         try:
             if self.held:
-                self.found["lease_failure"] = self.held
+                late = self.deadline is not None and time.monotonic() >= self.deadline
+                self.found |= {"deadline_passed": True} if late else {"lease_failure": self.held}
                 self.kill()
             while not self.over:
                 self.turn()
         finally:
             self.close()
+        if self.limits is not None:
+            self.found["reached"] = tuple(self.limits.reached.items())
+            # Of those that were killed with their box nobody reaped the times.
+            self.found["cpu"] = max(self.found.get("cpu", 0.0), self.limits.cpu)
         return Evidence(
             exit_code=self.exit_code(),
             box_seen=self.records.child_pid is not None,
@@ -144,7 +171,7 @@ class Supervisor:
 
     def patience(self) -> float | None:
         """Milliseconds until the clock matters."""
-        times = [when for when in (self.deadline, self.kill_at) if when is not None]
+        times = [when for when in (self.deadline, self.kill_at, self.wake_at) if when is not None]
         if self.released:
             times.append(self.sample_at)
         if self.unheard:
@@ -162,17 +189,62 @@ class Supervisor:
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
             self.kill()
+        if self.wake_at is not None and now >= self.wake_at:
+            from stockade.sandbox import keeperlink
+
+            keeperlink.wake()
+            self.wake_at = now + SILENT
         if self.deadline is not None and now >= self.deadline:
+            if self.released and self.kill_at is None:
+                self.look(now)  # the last chance to see what it was short of
             self.deadline = None
             if self.records.exit_code is None:  # else it ended in time, and only its box is still being cleared
                 self.found["deadline_passed"] = True
             self.kill_at = now + GRACE
             self.stop(signal.SIGTERM)
         if now >= self.sample_at:
-            self.sample_at = now + SAMPLE
             if self.found.get("stop_signal") and not self.unheard and not self.living():
                 self.await_somebody(self.found["stop_signal"])
-            self.found["processes"] = max(self.found.get("processes", 1), len(self.processes()))
+            self.look(now)
+
+    def look(self, now: float) -> None:
+        """Count processes, and see which limits are reached."""
+        pids, threads = self.counted()
+        if self.too_many(threads):
+            return
+        self.found["processes"] = max(self.found.get("processes", 1), len(pids))
+        if self.bounds is not None and self.records.child_pid is not None and self.records.exit_code is None:
+            if self.limits is None:
+                from stockade.sandbox.limitwatch import LimitWatch
+
+                self.limits = LimitWatch(self.bounds, self.records.child_pid, self.found.get("cgroup", ""))
+            self.limits.look(pids)
+            self.check_cpu(now, self.limits)
+        took = time.monotonic() - now
+        # Who is near the limit can be far above it soon: a crowd is looked at again however long a look takes.
+        pause = 20 * took if self.crowd is None else max(3 * took, min(20 * took, SAMPLE))
+        self.sample_at = now + max(self.sample, pause)
+
+    def too_many(self, threads: int) -> bool:
+        """Kill a run of root that has more processes and threads than it may: no limit of the kernel's binds it."""
+        if self.found.get("cgroup"):
+            self.crowd = None
+        if self.crowd is None:
+            return False
+        self.sample = CROWDED
+        if threads <= self.crowd:
+            return False
+        self.found["crowd"] = threads
+        self.crowd = None
+        self.kill()
+        return True
+
+    def check_cpu(self, now: float, limits: LimitWatch) -> None:
+        """Out of processor time: asked to stop, then killed, as at the deadline."""
+        if "limits.cpu" in limits.reached and "cpu_spent" not in self.found and self.kill_at is None:
+            self.found["cpu_spent"] = limits.cpu
+            self.kill_at = now + GRACE
+            self.stop(signal.SIGTERM)
 
     def on_event(self, _fd: int, _events: int) -> None:
         event = receive(self.events)
@@ -184,6 +256,7 @@ class Supervisor:
             self.over = True
         elif event["kind"] == "started":
             self.first = event["pid"]
+            self.found["cgroup"] = event["cgroup"]
         elif event["kind"] == "limit":
             self.on_limit(event["errno"])
         elif event["kind"] == "failed":
@@ -191,6 +264,7 @@ class Supervisor:
             self.over = True
         else:
             self.found |= {"wait_status": event["status"], "cpu": event["cpu"], "peak": event["peak"]}
+            self.found["counted"] = tuple(event["counted"].items())
             self.over = True
 
     def on_lease(self, fd: int, _events: int) -> None:
@@ -223,10 +297,13 @@ class Supervisor:
                 self.release(f"the box shares the host's {', '.join(shared)} namespace")
             elif self.network and namespace(box, "net") != self.network:
                 self.release("the box is not in the leased network")
+            elif self.confirm is not None and (failure := self.confirm(box)):
+                self.release(failure)
             elif self.process_limit is None:
                 self.release("")
             else:
-                self.limit_processes(box, self.process_limit)
+                # One more where a cgroup has the same limit: it counts what it refuses, and so has to come first.
+                self.limit_processes(box, self.process_limit + bool(self.found.get("cgroup")))
         except (FileNotFoundError, ProcessLookupError):
             if alive(box) and not os.path.exists(f"/proc/{box}"):
                 self.release("/proc does not show the box")
@@ -258,11 +335,14 @@ class Supervisor:
             self.found["gate_failure"] = failure
             self.kill()
             return
+        if self.found.get("killed"):
+            return  # its end was ordered: a keeper that is slow may still have to hear of it
         try:
             os.write(self.gate, b"g")
         except BrokenPipeError:
             return  # the box was killed meanwhile: how bwrap ended says so next
         self.released = True
+        self.sample_at = time.monotonic() + FIRST_LOOK
 
     def on_stop(self, fd: int, _events: int) -> None:
         for number in os.read(fd, 64):
@@ -304,10 +384,16 @@ class Supervisor:
 
     def processes(self) -> list[int]:
         """The program and all it started; without pid 1 of the box, which ignores polite signals."""
+        return self.counted()[0]
+
+    def counted(self) -> tuple[list[int], int]:
+        """The same, and how many threads they are."""
         top = self.records.child_pid if self.confined else self.first
         if not top:
-            return []
-        return descendants(top) if self.confined else [top, *descendants(top)]
+            return [], 0
+        # Listing all of a fork bomb's processes would take longer than it takes to double.
+        found, threads = crowd(top, self.crowd)
+        return (found, threads) if self.confined else ([top, *found], threads + 1)
 
     def kill(self) -> None:
         self.found["killed"] = True
@@ -318,6 +404,7 @@ class Supervisor:
                 except OSError:
                     pass  # it ended meanwhile
         self.order({"kind": "kill"})
+        self.wake_at = time.monotonic() + SILENT
 
     def order(self, message: dict[str, Any]) -> None:
         try:
@@ -346,6 +433,8 @@ class Supervisor:
                     self.records.feed(data)
             except BlockingIOError:
                 pass
+        if self.limits is not None:
+            self.limits.close()
         until = self.last_moment()
         for stream in self.streams:
             stream.finish(until)

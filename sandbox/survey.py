@@ -64,18 +64,19 @@ class Facts(Record):
 
 
 def roots_of(policy: Resolved, workspace: str, home: str) -> tuple[str, ...]:
+    """The workspace and every path granted beside it (real paths), those inside of others left out."""
+    places = grants_of(policy, workspace, home)
+    return tuple(place for place in places if not any(place != other and below(place, other) for other in places))
+
+
+def grants_of(policy: Resolved, workspace: str, home: str) -> tuple[str, ...]:
     """Where hide patterns apply: the workspace and every path granted beside it (real paths).
 
     Without ``/`` and /proc, which are never granted: the walk of a whole host would come before that is said.
     """
     listed = [real_path(absolute(path, workspace, home)) for path in (*policy.write, *policy.read)]
     places = [workspace, *listed] if policy.workspace != "none" else listed
-    places = [place for place in places if place != "/" and not below(place, "/proc")]
-    return tuple(
-        place
-        for place in dict.fromkeys(places)
-        if not any(place != other and below(place, other) for other in places)
-    )
+    return tuple(dict.fromkeys(place for place in places if place != "/" and not below(place, "/proc")))
 
 
 def absolute(path: str, workspace: str, home: str) -> str:
@@ -88,7 +89,8 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
     """Look at the host. Raises StockadeError when hide patterns can't be expanded within bounds."""
     home = home_directory()
     roots = roots_of(policy, request.cwd, home)
-    found = [look(place, patterns) for place, patterns in places_to_look(policy.hide, roots, home)]
+    inner = [place for place in grants_of(policy, request.cwd, home) if place not in roots]
+    found = [look(place, patterns) for place, patterns in places_to_look(policy.hide, roots, home, inner)]
     sockets = (*listening_sockets(), *(os.fsdecode(path) for walk in found for path in walk.sockets))
     # What is below a directory that can't be listed is not known: its owner could open it up inside.
     closed = (path for walk in found if policy.hide for path in walk.unreadable)
@@ -111,10 +113,13 @@ def survey(policy: Resolved, request: Request, bwrap: Bwrap, identity: Identity,
     )
 
 
-def places_to_look(patterns: Iterable[str], roots: Iterable[str], home: str) -> list[tuple[str, tuple[str, ...]]]:
+def places_to_look(
+    patterns: Iterable[str], roots: Iterable[str], home: str, inner: Iterable[str] = ()
+) -> list[tuple[str, tuple[str, ...]]]:
     """Directories to walk and the patterns for each: the relative ones for every grant, an absolute one once.
 
-    An absolute pattern is looked for from the deepest directory above its first wildcard.
+    An absolute pattern is looked for from the deepest directory above its first wildcard. ``inner`` are grants
+    inside of ``roots``: what is meant for any depth is found there by the walk of the root.
     """
     whole = [home + pattern[1:] if pattern.startswith("~/") else pattern for pattern in patterns]
     relative = tuple(pattern for pattern in whole if not pattern.startswith("/"))
@@ -123,7 +128,13 @@ def places_to_look(patterns: Iterable[str], roots: Iterable[str], home: str) -> 
         if pattern.startswith("/"):
             base, rest = globs.anchor(pattern)
             anchored.setdefault(base, []).append(rest)
-    return [*((root, relative) for root in roots), *((base, tuple(rest)) for base, rest in anchored.items())]
+    fixed = tuple(pattern for pattern in relative if not pattern.startswith("**/"))
+    again = [(place, fixed) for place in inner if fixed]
+    return [
+        *((root, relative) for root in roots),
+        *again,
+        *((base, tuple(rest)) for base, rest in anchored.items()),
+    ]
 
 
 def look(root: str, patterns: tuple[str, ...]) -> Expansion:
@@ -236,11 +247,12 @@ def squeeze(line: bytes) -> bytes:
 
 
 def own_state() -> tuple[str, ...]:
-    """Where stockade keeps caches and policies of the user."""
+    """Where stockade keeps caches, policies, pins and audits of the user."""
     home = os.environ.get("HOME", "")
     cache = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
     config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    places = (f"{cache}/stockade", f"{config}/stockade")
+    state = os.environ.get("XDG_STATE_HOME") or f"{home}/.local/state"
+    places = (f"{cache}/stockade", f"{config}/stockade", f"{state}/stockade")
     return tuple(os.path.realpath(place) for place in places if os.path.isabs(place))
 
 
@@ -273,10 +285,12 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
     """The first granted path that the unprivileged uid can't read, or write where it must; empty if none."""
     home = home_directory()
     grants = roots_of(policy, workspace, home)
-    own = ((workspace,) if policy.workspace == "read-write" else ()) + (
+    own = ((workspace,) if policy.workspace in ("read-write", "overlay") else ()) + (
         (policy.home,) if policy.home != "empty" else ()
     )
     writes: Iterable[str] = (*policy.write, *own)
+    if policy.workspace == "overlay" and owner_of(workspace) != (NOBODY, NOBODY):
+        return workspace  # a layer takes over only what belongs to the user and the group of the run
     for path in writes:
         real = real_path(absolute(path, workspace, home))
         if not (others_can(real, 0o7) and can_be_placed(real, home, grants)):
@@ -287,6 +301,14 @@ def root_only_grants(policy: Resolved, workspace: str) -> str:
         if not (others_can(real, 0o5) and can_be_placed(real, home, grants)):
             return path
     return ""
+
+
+def owner_of(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_uid, status.st_gid
 
 
 def can_be_placed(path: str, home: str, grants: Iterable[str]) -> bool:

@@ -16,9 +16,12 @@ from stockade.sandbox.seccomp import SeccompUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from stockade.sandbox.bwrap import Bwrap
     from stockade.sandbox.engine import Finished
     from stockade.sandbox.evidence import Evidence
+    from stockade.sandbox.launch import Launch
 
 SECONDS = 20.0
 OWN_VARIABLES = {"HOME", "USER", "LOGNAME", "PATH", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}
@@ -104,6 +107,15 @@ def attempt(binary: Bwrap, *, fresh_proc: bool, use_filter: bool) -> Seen:
     from stockade.sandbox.probe import temporary
 
     place = temporary()
+    leash = -1
+
+    def job(launch: Launch) -> dict[str, Any]:
+        """The keeper removes the place if this process is killed meanwhile."""
+        nonlocal leash
+        whole = start.job(launch)
+        theirs, leash = os.pipe()
+        return {**whole, "kept": (os.fsencode(place), launch.give(theirs, None))}
+
     try:
         # Open to the uid that a root caller's run drops to.
         for path in (place, f"{place}/open", f"{place}/shut"):
@@ -113,7 +125,7 @@ def attempt(binary: Bwrap, *, fresh_proc: bool, use_filter: bool) -> Seen:
         start = prepare(trial_policy(place), request, binary, fresh_proc=fresh_proc, use_filter=use_filter)
         deadline = time.monotonic() + SECONDS
         finished = execute(
-            start.job,
+            job,
             Io(cap=65_536),
             confined=True,
             deadline=deadline,
@@ -122,6 +134,8 @@ def attempt(binary: Bwrap, *, fresh_proc: bool, use_filter: bool) -> Seen:
         return Seen(finished, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        if leash >= 0:
+            os.close(leash)
 
 
 def trial_policy(place: str) -> Resolved:
@@ -129,8 +143,8 @@ def trial_policy(place: str) -> Resolved:
     return Resolved(
         name="probe", mode="auto", root="host", workspace="read-only", write=(f"{place}/open",), read=(), hide=(),
         protect=(), home="empty", toolchains="none", env_pass=(), env_set=(), egress="none", allow=(), private=False,
-        timeout=SECONDS, memory=1 << 30, processes=64, file_size=1 << 20, tmp=1 << 20, output=65_536, open_files=123,
-        syscalls="default", user="auto", origin=(),
+        connector="auto", timeout=SECONDS, cpu=None, memory=1 << 30, processes=64, file_size=1 << 20, tmp=1 << 20,
+        output=65_536, open_files=123, syscalls="default", user="auto", origin=(),
     )  # fmt: skip
 
 

@@ -54,10 +54,12 @@ def too_many_processes() -> Capability:
 
 
 def first_refused() -> tuple[str, int] | None:
-    """The first namespace that this host refuses to make, and errno; None when all can be made."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", TRY], capture_output=True, text=True, timeout=20, env={}, check=False
-    )
+    """The first namespace that this host refuses to make, and errno; None when all can be made, or nobody can try."""
+    command = [sys.executable, "-I", "-S", "-c", TRY]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, env={}, check=False)
+    except OSError:
+        return None
     words = done.stdout.split()
     return (words[0], int(words[1])) if len(words) == 2 else None
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 from stockade.sandbox.classify import Case, classify
 from stockade.sandbox.denials import find_denials
 from stockade.sandbox.result import RunResult, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stockade.netns.lease import Report
     from stockade.policies.capability import Settlement
+    from stockade.policies.resolved import Resolved
+    from stockade.sandbox.classify import Outcome
     from stockade.sandbox.confinement import Confinement
     from stockade.sandbox.engine import Finished
+    from stockade.sandbox.evidence import Evidence
     from stockade.sandbox.order import Order
     from stockade.sandbox.program import Diagnosis
     from stockade.sandbox.writes import Manifest, WrittenFile
 
+MOST_LOOKED_AT = 1000
+KIND, REGULAR = 0o170000, 0o100000
 QUOTED = 300
 """Characters of bubblewrap's own words in a reason."""
 
@@ -48,10 +57,20 @@ def verdict(
     outcome = classify(case)
     egress = order.policy.egress
     refused = network_denials(report, egress)
-    denials = (
-        find_denials(outcome, egress=egress, streams=(err, out), quote=escape, refused=refused) if settled else ()
-    )
     files, more = written(before, start)
+    denials = (
+        find_denials(
+            outcome,
+            egress=egress,
+            streams=(err, out),
+            quote=escape,
+            refused=refused,
+            reached=limits_reached(evidence, files, order.policy.file_size),
+            value_of=lambda key: limit_text(order.policy, key),
+        )
+        if settled
+        else ()
+    )
     return RunResult(
         outcome=outcome.outcome,
         exit_code=outcome.exit_code,
@@ -72,13 +91,66 @@ def verdict(
         files_written=files,
         enforcement=settled.level if settled else "none",
         degraded=tuple(f"{each.name}: {each.detail}" for each in settled.missing) if settled else (),
-        notes=(*notes, *more, *(report.notes if report is not None else ())),
-        usage=Usage(evidence.cpu, evidence.peak, evidence.processes or int(outcome.started)),
+        notes=(*still_true(notes, evidence), *more, *(report.notes if report is not None else ())),
+        usage=used(evidence, outcome),
         duration=finished.duration,
         policy=order.policy,
         argv=order.request.argv,
         rule=outcome.rule,
+        changes=None,
     )
+
+
+def used(evidence: Evidence, outcome: Outcome) -> Usage:
+    """Where the run had a cgroup, by the kernel's figures for all of it; else by what its processes left behind."""
+    counted = dict(evidence.counted)
+    cpu = counted["cpu"] / 1_000_000 if "cpu" in counted else evidence.cpu
+    return Usage(
+        cpu, counted.get("peak", evidence.peak), evidence.processes or int(outcome.started), bool(evidence.cgroup)
+    )
+
+
+def limits_reached(
+    evidence: Evidence, files: Sequence[WrittenFile] | None, file_size: int | None
+) -> dict[str, str]:
+    """Limits that were reached, and what was seen: the kernel's counters, looks from outside, files of the full size."""
+    found = dict(evidence.reached)
+    if evidence.crowd:
+        found["limits.processes"] = f"{evidence.crowd} processes and threads at once"
+    counted = dict(evidence.counted)
+    if counted.get("oom"):
+        found["limits.memory"] = "all together needed more, and the kernel ended them"
+    if counted.get("forks_refused"):
+        found["limits.processes"] = f"the kernel refused {counted['forks_refused']} more"
+    if files and file_size is not None and (path := of_full_size(files, file_size)):
+        found["limits.file_size"] = f"{path!r} is as large as that"
+    return found
+
+
+def of_full_size(files: Sequence[WrittenFile], size: int) -> str:
+    """A written file at the limit: the kernel cuts a write there."""
+    for file in files[:MOST_LOOKED_AT]:
+        try:
+            info = os.lstat(file.path)
+        except OSError:
+            continue
+        if file.kind != "deleted" and info.st_size == size and info.st_mode & KIND == REGULAR:
+            return file.path
+    return ""
+
+
+def limit_text(policy: Resolved, key: str) -> str:
+    """The value of a limit as a policy file has it."""
+    from stockade.policies.fields import ATTRIBUTES, render_values
+
+    return str(render_values({key: getattr(policy, ATTRIBUTES[key])})[key])
+
+
+def still_true(notes: tuple[str, ...], evidence: Evidence) -> tuple[str, ...]:
+    """A cgroup binds root's processes too."""
+    from stockade.sandbox.plan import UNBOUND
+
+    return tuple(note for note in notes if note != UNBOUND or not evidence.cgroup)
 
 
 def network_denials(report: Report | None, kind: str) -> list[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stockade.policies.errors import PolicyError, RequestError
 from stockade.policies.record import Record
-from stockade.sandbox.mounts import BIND, BIND_RO, MASK, Mount, below, covering, host_path
+from stockade.sandbox.mounts import BIND, BIND_RO, MASK, OVERLAY, Mount, below, covering, host_path
 from stockade.sandbox.rootfs import cover
 
 TYPE_CHECKING = False
@@ -25,6 +25,10 @@ class Place(Record):
     stubs: tuple[str, ...]
     notes: tuple[str, ...]
     guarded: tuple[Mount, ...]
+    inner_stubs: tuple[str, ...] = ()
+    """Stand-ins that are made in the layer of an overlay workspace, not on the host."""
+    protected: tuple[str, ...] = ()
+    """Every protected name in an overlay workspace."""
 
 
 class Guard(Record):
@@ -32,13 +36,15 @@ class Guard(Record):
 
     mounts: tuple[Mount, ...] = ()
     stub: str = ""
+    inner: bool = False
+    """Whether the stand-in belongs into the layer of an overlay workspace."""
 
 
 def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, covered: Sequence[str]) -> Place:
     """Raises PolicyError or RequestError for a workspace or a grant that can't be given."""
     notes: list[str] = []
     mounts = workspace_mount(policy, request.cwd, covered, notes)
-    cwd = request.cwd if mounts else facts.home
+    cwd = request.start or (request.cwd if mounts else facts.home)
     origin = dict(policy.origin)
     for op, entries, key in ((BIND_RO, policy.read, "filesystem.read"), (BIND, policy.write, "filesystem.write")):
         for path in entries:
@@ -52,13 +58,19 @@ def place(policy: Resolved, request: Request, facts: Facts, tree: HostTree, *, c
         check_link(policy.home, real, origin.get("filesystem.home", ""), facts)
         given = grant(policy.home, real, BIND, facts, tree, notes)
         mounts.append(given.replace(dest=facts.home, reason="HOME, as the policy says"))
-    kept = [guard(path, top, tree) for path, top in protected(policy, facts, mounts, tree)]
+    if policy.workspace == "overlay" and mounts:
+        check_only_way(mounts, notes)
+    pairs = protected(policy, facts, mounts, tree)
+    overlaid = mounts[0].source if mounts and mounts[0].op == OVERLAY else None
+    kept = [(guard_in_layer if top == overlaid else guard)(path, top, tree) for path, top in pairs]
     return Place(
         mounts=tuple(mounts),
         cwd=cwd,
-        stubs=tuple(dict.fromkeys(item.stub for item in kept if item.stub)),
+        stubs=tuple(dict.fromkeys(item.stub for item in kept if item.stub and not item.inner)),
         notes=tuple(notes),
         guarded=strictest(mount for item in kept for mount in item.mounts),
+        inner_stubs=tuple(dict.fromkeys(item.stub for item in kept if item.inner)),
+        protected=tuple(path for path, top in pairs if top == overlaid),
     )
 
 
@@ -68,7 +80,7 @@ def protected(policy: Resolved, facts: Facts, mounts: Sequence[Mount], tree: Hos
     The names hold below the workspace and below every writable grant. Stockade's own state is one wherever it
     lies: who can make or move it there decides about the next run.
     """
-    tops = [mount for mount in mounts if mount.op == BIND and kind(tree, mount.source) == "dir"]
+    tops = [mount for mount in mounts if mount.op in (BIND, OVERLAY) and kind(tree, mount.source) == "dir"]
     roots = dict.fromkeys([facts.workspace, *(mount.source for mount in tops)])
     names = [f"{root}/{name}" for root in roots for name in policy.protect]
     pairs = []
@@ -97,17 +109,33 @@ def workspace_mount(policy: Resolved, workspace: str, covered: Sequence[str], no
             "could not use / as the workspace: it would grant the whole host",
             remedy="Run in a directory of its own, or name one with --cwd.",
         )
-    op = BIND if policy.workspace == "read-write" else BIND_RO
+    op = {"read-write": BIND, "overlay": OVERLAY}.get(policy.workspace, BIND_RO)
     owner = next((path for path in covered if below(path, workspace)), None) or kernel_place(workspace)
     if owner is None:
-        return [Mount(op, workspace, workspace, f"the workspace, {policy.workspace}", pinned=True)]
-    if op == BIND:
+        return [Mount(op, workspace, workspace, f"the workspace, {policy.workspace}", pinned=op != OVERLAY)]
+    if op in (BIND, OVERLAY):
         raise RequestError(
             f"could not use {workspace!r} as a writable workspace: the box has an empty {owner!r} of its own",
             remedy="Run in a directory of its own below it, or name one with --cwd.",
         )
     notes.append(f"{workspace} is not shown: the box has an empty {owner} of its own; run below it, or use --cwd")
     return []
+
+
+def check_only_way(mounts: Sequence[Mount], notes: list[str]) -> None:
+    """Nothing beside the overlay (the first mount) may lead to the workspace, or take its place.
+
+    Raises PolicyError. What is granted inside of it is written through, since somebody said so.
+    """
+    workspace = mounts[0].source
+    for mount in mounts[1:]:
+        if mount.dest == workspace or (mount.op == BIND and below(workspace, mount.source)):
+            raise PolicyError(
+                f"could not overlay {workspace!r}: {mount.source!r} is granted beside it, and it is the same or above",
+                remedy='Take that grant out, or use workspace = "read-write".',
+            )
+        if mount.op == BIND and below(mount.source, workspace):
+            notes.append(f"{mount.source!r} is granted: what is written there is not captured, it goes to the host")
 
 
 def kernel_place(path: str) -> str | None:
@@ -193,14 +221,36 @@ def guard(path: str, top: str, tree: HostTree) -> Guard:
         if found is None:
             return Guard((*mounts, Mount(BIND_RO, step, step, "protected: must not come into being")), step)
         if found == "link":
-            raise PolicyError(
-                f"could not protect {path!r}: {step!r} is a symlink, which the program could replace",
-                remedy="Replace the symlink by what it points to, or take the name out of filesystem.protect.",
-            )
+            raise linked(path, step)
         if found != "dir" or step == path:
             return Guard((*mounts, Mount(BIND_RO, step, step, "protected", pinned=found in ("dir", "file"))))
         mounts.append(Mount(BIND, step, step, "holds a protected name: can't be renamed", pinned=True))
     return Guard(tuple(mounts))
+
+
+def guard_in_layer(path: str, top: str, tree: HostTree) -> Guard:
+    """Keep ``path`` as it is in an overlay workspace: by a mount on it alone.
+
+    The kernel lets no directory be renamed that comes from below an overlay (EXDEV, since links between layers are
+    off), and none be removed that has a mount in it: so nothing above the name can be moved out of its way. A
+    missing component is kept from being made by a stand-in in the layer. Raises PolicyError as ``guard`` does.
+    """
+    for step in ancestors(path, top):
+        found = kind(tree, step)
+        if found is None:
+            return Guard((cover(step, "protected: must not come into being"),), step, inner=True)
+        if found == "link":
+            raise linked(path, step)
+        if found != "dir" or step == path:
+            return Guard((Mount(BIND_RO, step, step, "protected", pinned=found in ("dir", "file")),))
+    return Guard()
+
+
+def linked(path: str, step: str) -> PolicyError:
+    return PolicyError(
+        f"could not protect {path!r}: {step!r} is a symlink, which the program could replace",
+        remedy="Replace the symlink by what it points to, or take the name out of filesystem.protect.",
+    )
 
 
 def ancestors(path: str, top: str) -> list[str]:

@@ -100,7 +100,7 @@ def _take_root(root: bytes, entries: Entries, unreadable: list[bytes], walked: s
     except OSError:
         unreadable.append(root)
         return True
-    entries[root] = _row(info)
+    entries[root] = row_of(info)
     waiting = [root] if info.st_mode & _TYPE == _DIRECTORY else []
     while waiting:
         path = waiting.pop()
@@ -115,7 +115,8 @@ def _take_root(root: bytes, entries: Entries, unreadable: list[bytes], walked: s
     return len(entries) <= limit
 
 
-def _row(info: os.stat_result) -> Row:
+def row_of(info: os.stat_result) -> Row:
+    """The row of an entry, as it stands in a manifest."""
     if info.st_mode & _TYPE == _DIRECTORY:
         return (info.st_mode, 0, 0, info.st_ino, 0)
     return (info.st_mode, info.st_size, info.st_mtime_ns, info.st_ino, info.st_ctime_ns)

@@ -75,6 +75,7 @@ package_name() {
     case $2:$1 in
         *:bwrap) echo bubblewrap ;;
         *:nft) echo nftables ;;
+        *:pasta) echo passt ;;
         *:node) echo nodejs ;;
         dnf:ip) echo iproute ;;
         *:ip) echo iproute2 ;;
@@ -142,7 +143,7 @@ host_packages() {
 
 # stamp_of <extras> <place>: changes when what is installed should
 stamp_of() {
-    { printf '%s\n%s\n' "$1" "$2"; cat "$root/pyproject.toml"; } | cksum
+    { printf '%s\n%s\n' "$1" "$2"; cat "$root/pyproject.toml" "$root/requirements/dev.txt"; } | cksum
 }
 
 # An interpreter that was upgraded in place leaves an environment whose packages it no longer looks at.
@@ -165,6 +166,21 @@ make_venv() {
     quietly "put pip into $venv" "$python" -m pip --python "$venv/bin/python" install --quiet pip
 }
 
+# locked_install <venv>: the tools of development at the versions and hashes of requirements/dev.txt
+locked_install() {
+    local log
+    log=$(mktemp)
+    if "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
+        -r "$root/requirements/dev.txt" >"$log" 2>&1 </dev/null; then
+        rm -f "$log"
+        return 0
+    fi
+    note "the locked requirements can't be had here, so that those of pyproject.toml are taken, without hashes:"
+    tail -n 3 "$log" >&2
+    rm -f "$log"
+    return 1
+}
+
 # setup_venv <venv> <extras or ""> <source> [place]: an editable install of source, redone only when
 # pyproject.toml, the extras or the place changed
 setup_venv() {
@@ -178,8 +194,13 @@ setup_venv() {
         make_venv "$venv"
     fi
     # compat: a plain path entry, so that edited sources are what runs
-    quietly "install stockade into $venv" "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-        --no-input --editable "$source${extras:+[$extras]}" --config-settings editable_mode=compat
+    set -- "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        --config-settings editable_mode=compat
+    if [ -n "$extras" ] && locked_install "$venv"; then
+        quietly "install stockade into $venv" "$@" --no-deps --no-build-isolation --editable "$source"
+    else
+        quietly "install stockade into $venv" "$@" --editable "$source${extras:+[$extras]}"
+    fi
     printf '%s\n' "$want" >"$stamp"
 }
 

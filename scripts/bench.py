@@ -234,6 +234,9 @@ def main() -> None:
         "--job-rounds", type=int, default=5, help="counted rounds of the long jobs; 0 leaves them out"
     )
     parser.add_argument("--net-rounds", type=int, default=15, help="counted rounds with leased networks; 0: none")
+    parser.add_argument(
+        "--layer-rounds", type=int, default=20, help="counted rounds of hooks and shell calls; 0: none"
+    )
     parser.add_argument("--parallel", type=int, default=200, help="runs at once; 0 leaves this out")
     parser.add_argument("--json", metavar="FILE", help="write every figure there")
     options = parser.parse_args()
@@ -248,9 +251,13 @@ def main() -> None:
         rows = starts(options.rounds, work, host.bwrap.path)
         if options.job_rounds:
             rows += jobs(options.job_rounds, work)
+        # Not at the top: this file runs isolated, and those import this one.
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        if options.layer_rounds:
+            import bench_layers
+
+            rows += bench_layers.rows(options.layer_rounds, work)
         if options.net_rounds:
-            # Not at the top: this file runs isolated, and that one imports this one.
-            sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
             import bench_net
 
             rows += bench_net.rows(options.net_rounds)

@@ -1,6 +1,6 @@
 """The documents say what is true: examples are run, tables are compared with the code, named files exist.
 
-Every fenced block of README.md and docs/sandboxing.md has a language, and each language a way to be checked:
+Every fenced block of the documents has a language, and each language a way to be checked:
     console   lines "$ COMMAND" ("> ..." continues one) are run by sh in an empty directory of the block's own; what
               follows is the output of both streams, and "? N" the exit code (0 where none is given). In a line,
               [..] stands for anything; a line [...] for any number of lines.
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pytest
 
-from stockade.policies.capability import EGRESS, REQUIRED, UNPRIVILEGED, WANTED
+from stockade.policies.capability import CONNECTORS, EGRESS, REQUIRED, UNPRIVILEGED, WANTED
 from stockade.policies.fields import ATTRIBUTES
 from stockade.policies.model import parse_policy
 from stockade.policies.presets import preset_names
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/sandboxing.md")
+DOCUMENTS = ("README.md", "docs/sandboxing.md", "docs/hooks.md", "docs/bash.md", "docs/review.md")
 REFERENCE = (ROOT / "docs/sandboxing.md").read_text(encoding="utf-8")
 SECONDS = 60
 
@@ -249,11 +249,12 @@ def test_every_outcome_is_listed() -> None:
 
 def test_every_field_of_a_result_is_described() -> None:
     described = first_cells("### The result, field by field")
-    assert set(described) == {"schema", "stdout_base64", "stderr_base64", "error", *RunResult._fields}
+    assert set(described) == {"schema", "stdout_base64", "stderr_base64", "error", "diff", *RunResult._fields}
 
 
 def test_every_capability_is_described() -> None:
     needed = {*REQUIRED, *WANTED, *EGRESS["allow"], "seccomp", "limits", "drop-root", "overlay", UNPRIVILEGED.name}
+    needed |= {"cgroup", *(CONNECTORS[asked] for asked in ("slirp4netns", "pasta"))}
     assert set(first_cells("## What the host must offer, and what degrades")) == needed
 
 
@@ -281,3 +282,12 @@ def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
     assert os.access(ROOT / "scripts/demo", os.X_OK)
     assert os.access(ROOT / "scripts/test", os.X_OK)
+
+
+def test_the_page_on_hooks_names_every_finding_and_dialect() -> None:
+    from stockade.sandbox.hooks.check import CODES
+    from stockade.sandbox.hooks.dialects import NAMES
+
+    words = set(re.findall(r"[a-z_0-9]+", (ROOT / "docs/hooks.md").read_text(encoding="utf-8")))
+    assert set(CODES) - words == set()
+    assert set(NAMES) - words == set()

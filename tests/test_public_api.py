@@ -15,10 +15,13 @@ import stockade
 
 CONTRACT = {
     "run", "arun", "confine", "probe", "Policy", "load_policy", "RunResult", "EgressAttempt", "Denial", "StockadeError",
-    "PolicyError", "SandboxUnavailable", "RunnerFailed",
+    "PolicyError", "SandboxUnavailable", "RunnerFailed", "BashTool",
 }  # fmt: skip
 """Promised by name."""
-BESIDES = {"RequestError", "Confined", "Outcome", "Host", "Capability", "WrittenFile", "LeasePool"}
+BESIDES = {
+    "RequestError", "Confined", "Outcome", "Host", "Capability", "WrittenFile", "LeasePool", "Changes",
+    "Applied", "NotApplied", "BashResult", "Escalation", "EscalationRefused",
+}  # fmt: skip
 """What promised names take, return or raise."""
 SOURCE = Path(stockade.__file__)
 HEAVY = {
@@ -77,7 +80,7 @@ def test_it_says_that_it_is_typed():
 
 
 def test_the_errors_form_a_tree():
-    for name in ("PolicyError", "RequestError", "SandboxUnavailable", "RunnerFailed"):
+    for name in ("PolicyError", "RequestError", "SandboxUnavailable", "RunnerFailed", "NotApplied"):
         assert issubclass(getattr(stockade, name), stockade.StockadeError)
     assert issubclass(stockade.RequestError, ValueError)
     refused = stockade.SandboxUnavailable("could not x: y", mode="strict", missing=("proc",), remedy="do z")
@@ -125,6 +128,19 @@ def test_the_fields_of_a_result():
     assert set(stockade.EgressAttempt._fields) >= {
         "host", "address", "port", "protocol", "allowed", "packets", "bytes", "via", "first_seen",
     }  # fmt: skip
+
+
+def test_the_arguments_of_the_bash_tool():
+    policy, *options = inspect.signature(stockade.BashTool).parameters.values()
+    assert (policy.name, policy.default) == ("policy", "workspace-write")
+    assert all(each.kind == each.KEYWORD_ONLY for each in options)
+    assert {each.name for each in options} == {
+        "cwd", "shell", "session", "keep", "timeout", "env", "jobs", "approve", "spill_dir", "leases", "options",
+    }  # fmt: skip
+    for name in ("run", "arun", "start"):
+        call = list(inspect.signature(getattr(stockade.BashTool, name)).parameters)
+        assert call == ["self", "command", "timeout", "cwd", "env", "mode", "justification"]
+    assert {"exit_code", "signal", "timed_out", "stdout", "stderr", "sandbox"} <= set(stockade.BashResult._fields)
 
 
 def modules_after(statement):

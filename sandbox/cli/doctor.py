@@ -7,7 +7,7 @@ import sys
 from stockade.policies.capability import REQUIRED
 from stockade.sandbox.cli import exits, shared
 from stockade.sandbox.cli.document import render
-from stockade.sandbox.cli.options import parse, render_help
+from stockade.sandbox.cli.options import FLAG, Option, parse, render_help
 from stockade.sandbox.cli.style import colour_on, escape, paint, table
 from stockade.sandbox.probe import able, probe
 
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
     from stockade.sandbox.host import Host
 
-OPTIONS = (shared.JSON, shared.HELP)
+OPTIONS = (
+    Option(
+        ("--attacks",), "attacks", FLAG, "", "attack the box of this host in every way known; 1 if one gets through"
+    ),
+    shared.JSON,
+    shared.HELP,
+)
 SUMMARY = "Try what this host can enforce. Exits with 1 when commands can't be confined here at all."
 COLOURS = {"ok": "green", "missing": "red", "disabled": "red", "too old": "yellow", "unknown": "yellow"}
 
@@ -28,6 +34,10 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(render_help("stockade doctor [OPTIONS]", SUMMARY, OPTIONS, ""))
         return exits.OK
     as_json = shared.as_document(parsed.values)
+    if parsed.values["attacks"]:
+        from stockade.sandbox.attacks.main import main as attack
+
+        return attack(["--json"] if as_json else [])
     host = probe()
     possible = all(host.has(name) for name in REQUIRED)
     if as_json:

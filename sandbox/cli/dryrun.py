@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from stockade.sandbox import probe, replay
+from stockade.sandbox import replay
 from stockade.sandbox.cli import exits
 from stockade.sandbox.cli.document import render
 from stockade.sandbox.cli.style import colour_on, escape, paint, table
@@ -21,7 +21,7 @@ SCHEMA = "stockade.plan/1"
 
 
 def show(order: Order, *, as_json: bool) -> int:
-    settled, _host = judge(order)
+    settled, host = judge(order)
     if settled is None and as_json:
         direct = {"argv": order.request.argv, "cwd": order.request.cwd, "confined": False}
         sys.stdout.write(render({"schema": SCHEMA, **direct}))
@@ -29,7 +29,7 @@ def show(order: Order, *, as_json: bool) -> int:
     if settled is None:
         sys.stdout.write("The command would run directly, unconfined: it is trusted, or the mode is off.\n")
         return exits.OK
-    host = probe.known()
+    assert host is not None
     assert host.bwrap is not None
     start = prepare(
         order.policy, order.request, host.bwrap, fresh_proc=host.has("proc"), use_filter=host.has("seccomp")

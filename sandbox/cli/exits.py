@@ -7,3 +7,5 @@ NOT_GOOD = 1
 """A check was made and its answer is no: ``policy check``, ``doctor``."""
 FAILED = 125
 """stockade failed or refused, or the command line was wrong. Never 2: that means "deny" to hook hosts."""
+DENIED = 2
+"""What a hook's host reads as a refusal."""

@@ -20,6 +20,11 @@ else:
 
 COMMANDS = {
     "run": ("stockade.sandbox.cli.run", "run a command confined and report what happened"),
+    "hook": ("stockade.sandbox.cli.hook", "put in front of a hook: run it confined, deny where it fails"),
+    "hooks": ("stockade.sandbox.cli.hooks", "list, check, run, wrap and pin the handlers of hooks files"),
+    "review": ("stockade.sandbox.cli.review", "run foreign hooks in the recorder and report what they do"),
+    "shell": ("stockade.sandbox.cli.shell", "a confined shell to work in"),
+    "mcp": ("stockade.sandbox.cli.mcp", "the bash tool for clients of the Model Context Protocol"),
     "policy": ("stockade.sandbox.cli.policy", "list, show, check and explain policies"),
     "doctor": ("stockade.sandbox.cli.doctor", "what this host can enforce, and what to do about the rest"),
 }
@@ -78,13 +83,14 @@ def open_streams() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command line; returns its exit code. Raises nothing for a user's mistake."""
+    argv = list(argv)
     try:
-        return dispatch(list(argv))
+        return dispatch(argv)
     except StockadeError as error:
         report(error)
         return exits.FAILED
     except KeyboardInterrupt:
-        return 130
+        return last_deny(argv) if argv[:1] == ["hook"] else 130
     except BrokenPipeError:
         return exits.FAILED
     except Exception as error:
@@ -92,10 +98,22 @@ def main(argv: Sequence[str]) -> int:
             raise
         say(f"internal error: {type(error).__name__}: {error}")
         say("This is a fault of stockade. STOCKADE_TRACEBACK=1 shows where; please report it.", plain=True)
-        return exits.FAILED
+        return last_deny(argv) if argv[:1] == ["hook"] else exits.FAILED
+
+
+def last_deny(argv: Sequence[str]) -> int:
+    """For a hook whose own module could not even be loaded: no host may take that for consent."""
+    if any(word.removeprefix("--dialect=") in ("antigravity", "agy") for word in argv):
+        os.write(1, b'{"decision":"deny","reason":"stockade could not be loaded"}\n')
+        return exits.OK
+    return exits.DENIED
 
 
 def dispatch(argv: list[str]) -> int:
+    if not argv and event_waits():
+        from stockade.sandbox.cli.hook import blind_deny
+
+        return blind_deny("claude", "stockade was called without `hook` and its arguments; wrap the hooks again")
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help", "help"):
         width = max(map(len, COMMANDS))
@@ -109,6 +127,18 @@ def dispatch(argv: list[str]) -> int:
     # Not importlib.import_module: importing importlib costs more than most commands' own imports.
     code: int = __import__(COMMANDS[name][0], fromlist=["main"]).main(argv[1:])
     return code
+
+
+def event_waits() -> bool:
+    """Whether a host has a hook's event for us: one that drops the arguments of a wrapped hook must not read consent."""
+    import select
+    import stat
+
+    if not stat.S_ISFIFO(os.fstat(0).st_mode) and not stat.S_ISSOCK(os.fstat(0).st_mode):
+        return False
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    return bool(poll.poll(1000)) and os.read(0, 4096).lstrip().startswith(b"{")
 
 
 def unknown(name: str) -> StockadeError:

@@ -113,4 +113,8 @@ def explain(values: dict[str, object], *, as_json: bool) -> int:
         sys.stdout.write(render({"schema": "stockade.explain/1", "fields": fields, "looked_at": list(sources)}))
     else:
         sys.stdout.write(table([["key", "value", "set by"], *map(list, rows)], colour_on(sys.stdout), header=True))
+        from stockade.sandbox import cgrouptrial
+
+        found = cgrouptrial.capability(tried=False)
+        sys.stdout.write(f"cgroup {found.state}: {escape(found.detail)}\n")
     return exits.OK

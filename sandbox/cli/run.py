@@ -6,13 +6,13 @@ import os
 import sys
 
 from stockade.sandbox.cli import exits, shared
-from stockade.sandbox.cli.options import FLAG, Option, UsageError, parse, render_help
+from stockade.sandbox.cli.options import FLAG, VALUE, Option, UsageError, parse, render_help
 from stockade.sandbox.keeperlink import fork_keeper_if_ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from stockade.sandbox.order import Order
@@ -24,6 +24,14 @@ OPTIONS = (
     *shared.POLICY_OPTIONS,
     Option(
         ("--trusted",), "trusted", FLAG, "", "the command is yours: run it directly unless a mode is set", "Policy"
+    ),
+    Option(
+        ("--keep",),
+        "keep",
+        VALUE,
+        "CHOICE",
+        "what --workspace overlay captured: ask, yes (apply it) or no",
+        "Policy",
     ),
     Option(("-v", "--verbose"), "verbose", FLAG, "", "end with the verdict and its evidence, on stderr"),
     shared.JSON,
@@ -74,30 +82,69 @@ def order_of(values: dict[str, Any], command: Sequence[str]) -> Order:
 
 def perform(values: dict[str, Any], command: Sequence[str]) -> int:
     target = values["json"]
+    if target is True:
+        return print_document(values, command)
+    order = order_of(values, command)
+    choice = choice_of(values, order)
     if target is None:
-        return closing(supervised(order_of(values, command), capture=False), verbose=values["verbose"])
+        result = supervised(order, capture=False)
+    else:
+        from stockade.sandbox.cli import document
+
+        result = document.run_and_write(order, target, lambda: supervised(order, capture=False))
+    closing(result, verbose=values["verbose"])
+    return settle(result, choice, show=True)
+
+
+def print_document(values: dict[str, Any], command: Sequence[str]) -> int:
     from stockade.sandbox.cli import document
 
-    if target is True:
-        return document.run_and_print(command, lambda: supervised(order_of(values, command), capture=True))
-    order = order_of(values, command)
-    result = document.run_and_write(order, target, lambda: supervised(order, capture=False))
-    return closing(result, verbose=values["verbose"])
+    done: list[tuple[RunResult, str]] = []
+
+    def run() -> RunResult:
+        order = order_of(values, command)
+        choice = choice_of(values, order)
+        result = supervised(order, capture=True)
+        done.append((result, choice))
+        return result
+
+    document.run_and_print(command, run)
+    return settle(*done[0], show=False)
 
 
-def supervised(order: Order, *, capture: bool) -> RunResult:
-    """Run with the signals of this process passed on: the first asks the program, the second kills it."""
+def choice_of(values: dict[str, Any], order: Order) -> str:
+    """What to do with what an overlay workspace captures; empty without one."""
+    if values["keep"] is None and order.policy.workspace != "overlay":
+        return ""
+    from stockade.sandbox.cli import keep
+
+    return keep.choose(values["keep"], order.policy.workspace, quiet=values.get("json") is True)
+
+
+def settle(result: RunResult, choice: str, *, show: bool) -> int:
+    if not choice:
+        return result.returncode
+    from stockade.sandbox.cli import keep
+
+    return keep.settle(result, choice, show=show)
+
+
+def supervised(order: Order, *, capture: bool, passed_as: Mapping[int, int] | None = None) -> RunResult:
+    """Run with the signals of this process passed on: the first asks the program, the second kills it.
+
+    ``passed_as``: signals that reach the program as others.
+    """
     from stockade.sandbox.conduct import carry_out
     from stockade.sandbox.stopper import Stopper
 
     terminal = not capture and any(map(is_terminal, (0, 1, 2)))
-    stopper = Stopper()
+    stopper, told = Stopper(), passed_as or {}
     before = {}
     for name in STOPS:
         number = getattr(signal, name)
         # An ignored SIGHUP (nohup) stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, lambda caught, _frame: stopper.request(caught))
+            before[number] = signal.signal(number, lambda caught, _frame: stopper.request(told.get(caught, caught)))
     try:
         return carry_out(order, capture=capture, stopper=stopper, plain_warnings=True, terminal=terminal)
     finally:
@@ -113,7 +160,7 @@ def is_terminal(fd: int) -> bool:
         return False
 
 
-def closing(result: RunResult, *, verbose: bool) -> int:
+def closing(result: RunResult, *, verbose: bool) -> None:
     """What is worth saying after the program's own output: nothing, when it simply ended."""
     if (
         verbose
@@ -126,4 +173,3 @@ def closing(result: RunResult, *, verbose: bool) -> int:
         from stockade.sandbox.cli import verdict
 
         verdict.show(result, verbose=verbose)
-    return result.returncode

@@ -14,7 +14,7 @@ POLICY_OPTIONS = (
     Option(("--policy",), "policy", VALUE, "NAME|FILE", "a preset (see: stockade policy list) or a policy file", "Policy"),
     Option(("--mode",), "mode", VALUE, "MODE", "auto, strict (refuse where anything is missing) or off", "Policy"),
     Option(("--cwd",), "cwd", VALUE, "DIR", "run there; it is the workspace", "Policy"),
-    Option(("--workspace",), "workspace", VALUE, "KIND", "read-only, read-write or none", "Policy"),
+    Option(("--workspace",), "workspace", VALUE, "KIND", "read-only, read-write, none, overlay (captures writes)", "Policy"),
     Option(("--write",), "write", APPEND, "PATH", "let it write there", "Policy"),
     Option(("--read",), "read", APPEND, "PATH", "show this path", "Policy"),
     Option(("--hide",), "hide", APPEND, "GLOB", "cover what matches in the workspace", "Policy"),
@@ -23,7 +23,7 @@ POLICY_OPTIONS = (
     Option(("--record-egress",), "record_egress", FLAG, "", "let nothing out, record every attempt", "Network"),
     Option(("--open-egress",), "open_egress", FLAG, "", "let it reach anything public, and count it", "Network"),
     Option(("--timeout",), "timeout", VALUE, "TIME", "stop after TIME: 10, 10s, 500ms, 2m, 1h", "Limits"),
-    Option(("--memory",), "memory", VALUE, "SIZE", "memory of each process: 512M, 2G", "Limits"),
+    Option(("--memory",), "memory", VALUE, "SIZE", "memory: 512M, 2G (of each process, if it has no cgroup)", "Limits"),
 )  # fmt: skip
 JSON = Option(
     ("--json",), "json", OPTIONAL_FILE, "FILE", "print a JSON document (to FILE: leave the streams alone)"

@@ -23,7 +23,9 @@ POLICY = Resolved(
     egress="none",
     allow=(),
     private=False,
+    connector="auto",
     timeout=10.0,
+    cpu=None,
     memory=None,
     processes=None,
     file_size=None,
@@ -37,6 +39,7 @@ POLICY = Resolved(
 ALWAYS = set(REQUIRED)
 USUAL = {"proc", "no-new-userns", "bind-fd", "seccomp"}
 LEASE = {"nftables"}
+OUT = {*LEASE, "leased-network", "tun"}
 
 
 @pytest.mark.parametrize(
@@ -44,14 +47,20 @@ LEASE = {"nftables"}
     [
         ({}, set(), set()),
         ({"egress": "record"}, LEASE, set()),
-        ({"egress": "allow"}, {*LEASE, "leased-network", "slirp4netns", "tun"}, set()),
-        ({"egress": "open"}, {*LEASE, "leased-network", "slirp4netns", "tun"}, set()),
-        ({"egress": "bogus"}, {*LEASE, "leased-network", "slirp4netns", "tun"}, set()),
+        ({"egress": "allow"}, {*OUT, "slirp4netns or pasta"}, set()),
+        ({"egress": "open"}, {*OUT, "slirp4netns or pasta"}, set()),
+        ({"egress": "bogus"}, {*OUT, "slirp4netns or pasta"}, set()),
+        ({"egress": "allow", "connector": "slirp4netns"}, {*OUT, "slirp4netns"}, set()),
+        ({"egress": "open", "connector": "pasta"}, {*OUT, "pasta"}, set()),
+        ({"egress": "allow", "connector": "bogus"}, {*OUT, "bogus"}, set()),
+        ({"egress": "record", "connector": "pasta"}, LEASE, set()),
+        ({"connector": "pasta"}, set(), set()),
         ({"workspace": "overlay"}, {"overlay"}, set()),
         ({"memory": 1}, set(), {"limits"}),
         ({"processes": 1}, set(), {"limits"}),
         ({"file_size": 1}, set(), {"limits"}),
         ({"open_files": 1}, set(), {"limits"}),
+        ({"cpu": 1.5}, set(), {"limits"}),
     ],
 )
 def test_needs(changes: dict[str, object], required: set[str], wanted: set[str]) -> None:
@@ -107,3 +116,21 @@ def test_kept_root_is_always_partial() -> None:
     settled = settle(found, kept)
     assert settled.level == "partial"
     assert settled.missing[0].detail.startswith("kept as root: ")
+
+
+@pytest.mark.parametrize(
+    ("states", "missing"),
+    [
+        ({"a": "ok", "b": "ok"}, []),
+        ({"a": "missing", "b": "ok"}, []),
+        ({"a": "ok", "b": "missing"}, []),
+        ({"b": "ok"}, []),
+        ({"a": "missing", "b": "disabled"}, [("a", "missing", "mend a Or use b: mend b")]),
+        ({"b": "missing"}, [("a", "unknown", "run stockade doctor Or use b: mend b")]),
+    ],
+)
+def test_a_need_that_either_of_two_meets(states: dict[str, str], missing: list[tuple[str, str, str]]) -> None:
+    found = {name: Capability(name, state, "tried", f"mend {name}") for name, state in states.items()}
+    settled = settle(found, {"a or b": "required"})
+    assert [(each.name, each.state, each.remedy) for each in settled.missing] == missing
+    assert settled.level == ("none" if missing else "full")

@@ -89,7 +89,9 @@ GRANTED: dict[str, Any] = {
     "network.egress": "allow",
     "network.allow": ("*.example.com:*", "192.0.2.0/24"),
     "network.private": False,
+    "network.connector": "auto",
     "limits.timeout": 60.0,
+    "limits.cpu": 30.0,
     "limits.memory": 2**30,
     "limits.processes": 100,
     "limits.file_size": 2**20,
@@ -125,7 +127,9 @@ NARROWER: list[tuple[str, object]] = [
     ("network.allow", ()),
     ("network.allow", ("a.example.com", "*.b.example.com:80", "192.0.2.7")),
     ("network.private", False),
+    ("network.connector", "auto"),
     ("limits.timeout", 59.5),
+    ("limits.cpu", 29.5),
     ("limits.memory", 2**29),
     ("limits.processes", 100),
     ("limits.file_size", 1),
@@ -163,7 +167,11 @@ WIDER: list[tuple[str, object]] = [
     ("network.allow", ("192.0.0.0/16",)),
     ("network.allow", ("192.0.2.7:80",)),
     ("network.private", True),
+    ("network.connector", "pasta"),
+    ("network.connector", "slirp4netns"),
     ("limits.timeout", 61.0),
+    ("limits.cpu", 31.0),
+    ("limits.cpu", None),
     ("limits.timeout", None),
     ("limits.memory", 2**31),
     ("limits.memory", None),
@@ -272,6 +280,31 @@ def test_egress_implies_confinement() -> None:
     assert dict(resolved.origin)["mode"] == "egress implies confinement"
     stricter = finish(merged(layer("user", mode="strict"), layer("options", network__egress="record")), "p")
     assert stricter.mode == "strict"
+
+
+def test_an_overlay_implies_confinement() -> None:
+    resolved = finish(merged(layer("options", filesystem__workspace="overlay")), "p")
+    assert resolved.mode == "auto"
+    assert dict(resolved.origin)["mode"] == "an overlay workspace implies confinement"
+    assert finish(merged(layer("options", filesystem__workspace="read-write")), "p").mode is None
+    off = merged(layer("user", filesystem__workspace="overlay"), layer("environment", mode="off"))
+    with pytest.raises(PolicyError, match="contradict each other"):
+        finish(off, "p")
+
+
+WORKSPACES = ["read-write", "overlay", "read-only", "none"]
+
+
+@pytest.mark.parametrize("granted", WORKSPACES)
+@pytest.mark.parametrize("asked", WORKSPACES)
+def test_a_project_may_narrow_the_workspace(granted: str, asked: str) -> None:
+    """An overlay leaves the host alone: narrower than writing to it, wider than writing nothing."""
+    lower, project = layer("user", filesystem__workspace=granted), layer("project", filesystem__workspace=asked)
+    if WORKSPACES.index(asked) >= WORKSPACES.index(granted):
+        assert merged(lower, project).values["filesystem.workspace"] == asked
+    else:
+        with pytest.raises(PolicyError, match="wider than"):
+            merged(lower, project)
 
 
 def test_unset_mode_stays_unset() -> None:

@@ -40,8 +40,10 @@ set = { CI = "1", "A B" = "" }
 egress = "allow"
 allow = ["Registry.npmjs.org", "udp://time.example:123"]
 private = true
+connector = "pasta"
 [limits]
 timeout = "10s"
+cpu = "1500ms"
 memory = "2G"
 processes = 256
 file_size = 1024
@@ -61,7 +63,7 @@ def test_every_key_is_read() -> None:
     values = parsed(policy, "p.toml")
     assert set(values) == set(ATTRIBUTES)
     assert values["network.allow"] == ("registry.npmjs.org", "udp://time.example:123")
-    assert values["limits.timeout"] == 10.0
+    assert (values["limits.timeout"], values["limits.cpu"]) == (10.0, 1.5)
     assert values["limits.open_files"] is None
     assert values["environment.set"] == {"CI": "1", "A B": ""}
 

@@ -261,7 +261,7 @@ def test_the_options_of_a_mount(mount, options):
 
 def test_an_operation_nobody_knows_is_never_skipped():
     with pytest.raises(AssertionError):
-        mount_options(Mount("overlay", "/a"), [], by_descriptor=True, staged={})
+        mount_options(Mount("teleport", "/a"), [], by_descriptor=True, staged={})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from boxes import IDENTITIES, PATIENCE, PYTHON, own_state, policy, probe, processes_with, wait_until  # noqa: F401
 
 import stockade
+from stockade.sandbox.plan import UNBOUND
 
 pytestmark = pytest.mark.kernel
 
@@ -233,18 +234,40 @@ for _ in range(40):
 """
 
 
+MANY = (
+    "import os, time\nfor i in range(5): os.fork()\ntime.sleep(60)",
+    "import threading, time\nfor i in range(30): threading.Thread(target=time.sleep, args=(60,)).start()",
+    # Children of a parent that is gone: pid 1 of the box has adopted them.
+    """import os, time
+for i in range(30):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: time.sleep(60)
+        os._exit(0)
+    os.wait()
+time.sleep(60)""",
+)
+"""Processes that double, threads, and daemons."""
+
+
 @as_each
 def test_processes_are_limited(identity):
     within = probe(FORKS, policy=policy(identity, limits={"processes": 60}))
     assert within["made"] == 40
     result = stockade.run("true", policy=policy(identity, limits={"processes": 20}))
-    made = probe(FORKS, policy=policy(identity, limits={"processes": 20}))["made"]
-    if identity == "kept":
-        assert made == 40
-        assert "limits.processes is not in force: it binds no process of root" in result.notes
-    else:
+    if identity != "kept":
+        made = probe(FORKS, policy=policy(identity, limits={"processes": 20}))["made"]
         assert 10 < made < 20
         assert result.notes == ()
+        return
+    # The kernel binds no process of root: stockade counts, and ends the run. These end by themselves too.
+    assert UNBOUND in result.notes
+    for many in MANY:
+        crowd = stockade.run([PYTHON, "-c", many], policy=policy(identity, limits={"processes": 20}), timeout=30)
+        assert (crowd.outcome, crowd.rule) == ("signalled", "crowded")
+        assert [(each.kind, each.certainty, each.subject) for each in crowd.denials] == [
+            ("limit", "observed", "limits.processes")
+        ]
 
 
 def test_a_fork_bomb_ends_with_its_run():

@@ -131,7 +131,7 @@ def test_a_missing_bubblewrap_is_told_with_how_to_get_it(place, monkeypatch):
 @pytest.mark.parametrize("path", ["{bin}:/usr/bin:/bin", "bin:/usr/bin:/bin", ":/usr/bin:/bin", "."])
 def test_a_helper_of_the_workspace_is_never_used(place, path):
     """A folder of the project on PATH is a folder that foreign code writes."""
-    for name in ("bwrap", "setpriv", "setsid", "nsenter", "slirp4netns", "nft"):
+    for name in ("bwrap", "setpriv", "setsid", "nsenter", "slirp4netns", "pasta", "nft"):
         for folder in ("ws", "ws/bin"):
             place.put(f"{folder}/{name}", f"#!/bin/sh\ntouch {place.path('other', name)}\n", 0o755)
     env = {"PATH": path.format(bin=place.path("ws", "bin"))}

@@ -472,3 +472,14 @@ def test_the_box_itself_honours_no_set_id_bit(place, identity, mode):
     if found["chmod"] == "ok":
         assert planted.stat().st_uid == uid
         assert stat.S_IMODE(planted.stat().st_mode) == mode
+
+
+def test_a_program_opens_its_own_streams(place, identity):
+    """A pipe belongs to who made it: one that a run without root may not open would break every ``> /dev/stderr``."""
+    result = stockade.run(
+        "echo out > /dev/stdout; echo err > /dev/stderr; cat /dev/stdin",
+        cwd=place,
+        policy=policy(identity),
+        stdin=b"in\n",
+    )
+    assert (result.stdout, result.stderr, result.exit_code) == (b"out\nin\n", b"err\n", 0)

@@ -34,6 +34,7 @@ def summary(found):
 RAN = {"released": True, "box_seen": True}
 DIED = signal.SIGKILL
 FAILED = (None, None, 125, False)
+OOM = (("oom", 1), ("oom_kill", 4))
 
 TABLE = [
     # evidence of a confined run, and what it comes to
@@ -46,6 +47,18 @@ TABLE = [
     ({**RAN, "deadline_passed": True, "killed": True}, ("timed_out", None, None, 124, True, "deadline_passed")),
     ({**RAN, "deadline_passed": True, "exit_code": 0}, ("timed_out", None, None, 124, True, "deadline_passed")),
     ({"deadline_passed": True}, ("timed_out", None, None, 124, False, "deadline_passed")),
+    ({**RAN, "cpu_spent": 1.5, "killed": True}, ("timed_out", None, None, 124, True, "cpu_spent")),
+    ({**RAN, "cpu_spent": 1.5, "exit_code": 143}, ("timed_out", None, None, 124, True, "cpu_spent")),
+    ({**RAN, "cpu_spent": 1.5, "deadline_passed": True}, ("timed_out", None, None, 124, True, "deadline_passed")),
+    # ended by the kernel, with the monitor, for want of memory; what the program ended with before that counts
+    ({**RAN, "wait_status": DIED, "counted": OOM}, ("signalled", 137, 9, 137, True, "out_of_memory")),
+    ({**RAN, "exit_code": 3, "wait_status": exited(3), "counted": OOM}, ("exited", 3, None, 3, True, "executed")),
+    ({**RAN, "wait_status": DIED, "counted": (("oom_kill", 0),)}, ("lost", None, None, 125, True, "monitor_died")),
+    ({"wait_status": DIED, "counted": OOM}, ("runner_failed", *FAILED, "monitor_died")),
+    (
+        {**RAN, "wait_status": DIED, "counted": OOM, "killed": True, "stop_signal": 15},
+        ("stopped", None, None, 143, True, "stopped"),
+    ),
     ({**RAN, "stop_signal": 2, "exit_code": 130}, ("stopped", 130, None, 130, True, "stopped")),
     ({**RAN, "stop_signal": 15, "exit_code": 0}, ("stopped", 0, None, 0, True, "stopped")),
     ({**RAN, "stop_signal": 15, "killed": True}, ("stopped", None, None, 143, True, "stopped")),
@@ -239,6 +252,8 @@ EVIDENCE = st.builds(
     killed=st.booleans(),
     deadline_passed=st.booleans(),
     stop_signal=st.sampled_from([0, 1, 2, 9, 15]),
+    cpu_spent=st.sampled_from([0.0, 1.5]),
+    counted=st.sampled_from([(), OOM, (("oom_kill", 1),), (("cpu", 1), ("forks_refused", 1))]),
 )
 
 

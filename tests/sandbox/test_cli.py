@@ -719,6 +719,7 @@ def test_policy_explain(place):
     assert "user " in rows["limits.memory"]
     assert "project " in rows["filesystem.hide"]
     assert rows["network.egress"].rstrip().endswith("hook")
+    assert rows["cgroup"].split()[1] in ("ok:", "missing:")
     found = document(good(place.call(*words, "--json")))
     assert found["schema"] == "stockade.explain/1"
     assert {each["key"]: each["layer"] for each in found["fields"]}["limits.timeout"] == "options"

@@ -100,10 +100,52 @@ def test_a_line_without_end_is_cut():
     assert len(found.detail) == MOST_LINE
 
 
-@pytest.mark.parametrize(("signal", "subjects"), [(25, ["file_size"]), (9, []), (11, []), (None, [])])
+@pytest.mark.parametrize(
+    ("signal", "subjects"), [(25, ["limits.file_size"]), (24, ["limits.cpu"]), (9, []), (11, []), (None, [])]
+)
 def test_a_signal_that_a_limit_sends_is_suspected(signal, subjects):
     after = ended("signalled", 128 + (signal or 0), signal=signal)
     assert [each.subject for each in denials(b"", after=after)] == subjects
+
+
+REACHED = {"limits.tmp": "/tmp was full", "limits.processes": "8 at once"}
+
+
+def limit_denials(*streams, after=None, reached=None):
+    return find_denials(
+        after or ended(),
+        egress="none",
+        streams=streams,
+        quote=escape,
+        reached=reached,
+        value_of=lambda key: f"<{key}>",
+    )
+
+
+@pytest.mark.parametrize("after", [ended(), ended(code=0), ended("timed_out", None), ended("lost", None)])
+def test_a_reached_limit_is_observed_whatever_came_of_it(after):
+    tmp, processes = limit_denials(after=after, reached=REACHED)
+    assert (tmp.kind, tmp.certainty, tmp.subject) == ("limit", "observed", "limits.tmp")
+    assert (tmp.detail, bool(tmp.hint)) == ("reached limits.tmp = <limits.tmp>: /tmp was full", True)
+    assert processes.detail == "reached limits.processes = <limits.processes>: 8 at once"
+
+
+def test_what_never_ran_reached_nothing():
+    assert limit_denials(after=ended("runner_failed", None, started=False), reached=REACHED) == ()
+
+
+def test_words_about_a_limit_add_nothing_to_what_was_seen():
+    text = b"dd: No space left on device\nsh: Cannot fork: Resource temporarily unavailable\n"
+    assert {each.certainty for each in limit_denials(text, reached=REACHED)} == {"observed"}
+    found = limit_denials(text, reached={"limits.tmp": "x"})
+    assert [each.certainty for each in found] == ["observed", "suspected"]
+
+
+def test_a_suspected_limit_says_its_value_too():
+    (found,) = limit_denials(b"MemoryError\n")
+    assert found.hint == "limits.memory bounds each process. It is <limits.memory> here."
+    (found,) = limit_denials(b"EROFS\n")
+    assert "It is" not in found.hint
 
 
 def test_every_limit_that_is_named_exists():

@@ -130,7 +130,7 @@ def test_a_forged_entry_is_ignored(binary, tmp_path, change):
 
 def test_a_forged_entry_can_not_name_another_binary(binary, tmp_path):
     key = hostcache.situation(str(binary))
-    forged = marshal.dumps((key, ("/tmp/evil", ("--bind-fd",)), (("bwrap", "ok", "x", ""),)))
+    forged = marshal.dumps((key, ("/tmp/evil", ("--bind-fd",)), (("bwrap", "ok", "x", ""),), ""))
     state.store_private(str(tmp_path / "cache/stockade"), hostcache.NAME, forged)
     assert hostcache.recall(str(binary)).bwrap.path == str(binary)
 
@@ -158,3 +158,39 @@ def test_without_a_home_nothing_is_remembered(binary, monkeypatch):
     hostcache.remember(host(binary))
     hostcache.forget()
     assert hostcache.recall(str(binary)) is None
+
+
+# --- a connector that can't attach -------------------------------------------------------------------------
+
+
+def test_a_connector_is_set_aside_and_taken_up_again(binary):
+    assert not hostcache.is_set_aside(str(binary))
+    hostcache.set_aside(str(binary), aside=False)
+    assert not hostcache.is_set_aside(str(binary))
+    hostcache.set_aside(str(binary), aside=True)
+    assert hostcache.is_set_aside(str(binary))
+    hostcache.forget()
+    assert hostcache.is_set_aside(str(binary)), "a run that failed says nothing of it"
+    hostcache.set_aside(str(binary), aside=False)
+    assert not hostcache.is_set_aside(str(binary))
+
+
+def test_another_connector_is_not_set_aside(binary):
+    hostcache.set_aside(str(binary), aside=True)
+    binary.write_bytes(b"#!/bin/sh\n# mended\n")
+    assert not hostcache.is_set_aside(str(binary))
+    binary.unlink()
+    assert not hostcache.is_set_aside(str(binary))
+
+
+@pytest.mark.parametrize("content", [b"", b"x", marshal.dumps(None), marshal.dumps(()), marshal.dumps(True)])
+def test_a_forged_note_sets_nothing_aside(binary, tmp_path, content):
+    state.store_private(str(tmp_path / "cache/stockade"), hostcache.CONNECTOR, content)
+    assert not hostcache.is_set_aside(str(binary))
+
+
+def test_without_a_place_nothing_is_set_aside(binary, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    hostcache.set_aside(str(binary), aside=True)
+    assert not hostcache.is_set_aside(str(binary))

@@ -27,6 +27,11 @@ KNOWN = set()
 MOST_OURS = 56
 """Files of our own; each costs about 0.15 ms."""
 MOST_OTHERS = 16
+MOST_HOOKS = 20
+"""Files of our own that ``stockade hook`` may add: its dialect, and what judges it."""
+EVENT = (
+    b'{"hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Bash", "tool_input": {"command": "ls"}}'
+)
 
 PROGRAM = f"""
 import sys
@@ -44,12 +49,12 @@ console()
 """
 
 
-def loaded(place: Place, *words: str):
+def loaded(place: Place, *words: str, **options: bytes):
     """Exit code, and what was loaded beyond the bare interpreter when the console script ended."""
     read, write = os.pipe()
     command = (sys.executable, "-I", "-S", "-c", PROGRAM, str(write))
     try:
-        done = place.call(*words, command=command, pass_fds=(write,))
+        done = place.call(*words, command=command, pass_fds=(write,), **options)
     finally:
         os.close(write)
     with open(read) as file:
@@ -58,13 +63,14 @@ def loaded(place: Place, *words: str):
     return done, set(names)
 
 
-def warm(place: Place, *words: str) -> None:
+def warm(place: Place, *words: str, **options: bytes) -> None:
     """With site, since what is worked out the first time needs packages; twice, so that it is settled."""
     for _ in range(2):
-        assert place.call(*words).returncode == 0
+        assert place.call(*words, **options).returncode == 0
 
 
 RUN = ("run", "--", "true")
+HOOK = ("hook", "--", "true")
 
 
 def test_the_check_sees_a_heavy_module(place):
@@ -85,10 +91,12 @@ def test_a_remembered_start_loads_nothing_heavy(place, words):
 def test_nor_many_modules(place):
     warm(place, *RUN)
     _done, found = loaded(place, *RUN)
-    ours = {name for name in found if name.split(".")[0] == "stockade"}
+    # A run that lasts is looked at from outside; on a busy machine this one may.
+    ours = {name for name in found if name.split(".")[0] == "stockade"} - {"stockade.sandbox.limitwatch"}
     assert "stockade.sandbox.supervise" in ours
     assert len(ours) <= MOST_OURS, sorted(ours)
-    assert len(found - ours) <= MOST_OTHERS, sorted(found - ours)
+    others = {name for name in found if name.split(".")[0] != "stockade"}
+    assert len(others) <= MOST_OTHERS, sorted(others)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +106,13 @@ def test_nor_many_modules(place):
 def test_parts_that_a_remembered_start_does_without(place, name):
     warm(place, *RUN)
     assert name not in loaded(place, *RUN)[1]
+
+
+def test_a_hook_adds_little(place):
+    warm(place, *RUN)
+    warm(place, *HOOK, input=EVENT)
+    run, hook = loaded(place, *RUN)[1], loaded(place, *HOOK, input=EVENT)[1]
+    assert {name for name in hook if name.split(".")[0] in HEAVY or name in HEAVY} == set()
+    added = {name for name in hook - run if name.split(".")[0] == "stockade"}
+    assert "stockade.sandbox.hooks.judge" in added
+    assert len(added) <= MOST_HOOKS, sorted(added)

@@ -52,6 +52,7 @@ def result(**changes):
         policy=policy(),
         argv=("echo", "out"),
         rule="executed",
+        changes=None,
     )
     return whole.replace(**changes)
 
@@ -80,7 +81,7 @@ def test_values_are_plain_and_the_same():
         "duration",
     ):
         assert found[name] == getattr(result(), name)
-    assert found["usage"] == {"cpu_seconds": 0.5, "peak_rss": 1 << 20, "processes": 2}
+    assert found["usage"] == {"cpu_seconds": 0.5, "peak_rss": 1 << 20, "processes": 2, "cgroup": False}
     assert found["argv"] == ["echo", "out"]
     assert found["policy"]["filesystem"]["workspace"] == "read-only"
 

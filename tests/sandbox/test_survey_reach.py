@@ -51,6 +51,12 @@ def test_relative_patterns_are_for_every_grant_and_absolute_ones_for_their_own_p
     ]
 
 
+def test_a_grant_inside_of_another_is_searched_for_what_is_meant_at_its_top():
+    found = places_to_look(("**/.env*", "key", "sub/*.pem"), ("/srv",), "/home/ann", ("/srv/a/work",))
+    assert found == [("/srv", ("**/.env*", "key", "sub/*.pem")), ("/srv/a/work", ("key", "sub/*.pem"))]
+    assert places_to_look(("**/.env*",), ("/srv",), "/home/ann", ("/srv/a/work",)) == [("/srv", ("**/.env*",))]
+
+
 # --- what the box's user can come to ----------------------------------------------------------------------
 
 
@@ -180,8 +186,10 @@ def test_a_directory_is_no_stream(tmp_path):
 @pytest.mark.kernel
 def test_a_refusal_is_in_the_file_that_was_asked_for(tmp_path):
     file = tmp_path / "result.json"
-    command = [sys.executable, "-m", "stockade", "run", f"--json={file}", "--workspace", "overlay", "--", "true"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, "-m", "stockade", "run", f"--json={file}", "--", "true"]
+    no_more = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    wrapped = ["unshare", "--user", "--map-root-user", "sh", "-c", no_more, "sh", *command]
+    done = subprocess.run(wrapped, cwd=tmp_path, capture_output=True, text=True)
     document = json.loads(file.read_text())
     assert (done.returncode, done.stdout) == (125, "")
     assert (document["outcome"], document["error"]["type"]) == ("runner_failed", "SandboxUnavailable")
