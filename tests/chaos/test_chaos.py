@@ -139,7 +139,7 @@ class Chaos:
             return
         if fault.role == "keeper" and processtree.find(self.driver.pid, "keeper") is not None:
             # It was gone before the run was handed to it, and another one took the run, or a part of it.
-            good = undisturbed(answer, fault) or "leased network" in answer["reason"]
+            good = undisturbed(answer, fault) or "lease" in answer["reason"]
             assert good, f"{answer} {context}"
             return
         assert verdicts.fits_kill(answer, fault.role, forever=fault.forever), f"{answer} {context}"
