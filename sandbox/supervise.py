@@ -309,6 +309,8 @@ class Supervisor:
                 self.release("/proc does not show the box")
             # else set-up failed meanwhile: bwrap says so by ending without an exit code
         except PermissionError as error:
+            if is_zombie(box):
+                return  # set-up failed meanwhile, as above: a dead process shows its namespaces to root alone
             self.release(f"could not look at its namespaces: {os.strerror(error.errno or 0).lower()}")
 
     def limit_processes(self, box: int, most: int) -> None:

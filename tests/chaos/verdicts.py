@@ -28,7 +28,12 @@ KILLED: dict[str, list[tuple[str, bool, str]]] = {
         ("lost", True, "bubblewrap was killed by SIGKILL; the program may have run"),
         ("runner_failed", False, "bubblewrap was killed by SIGKILL before the program was started"),
     ],
-    "init": [("signalled", True, "likely killed by SIGKILL"), ("runner_failed", False, BOX)],
+    "init": [
+        ("signalled", True, "likely killed by SIGKILL"),
+        ("runner_failed", False, BOX),
+        # one that is just dying is not shown to an ordinary user
+        ("runner_failed", False, "the program was not let go: could not look at its namespaces"),
+    ],
     "program": [("signalled", True, "likely killed by SIGKILL"), ("runner_failed", False, BOX)],
 }
 for _part in ("holder", "slirp4netns", "pasta"):
