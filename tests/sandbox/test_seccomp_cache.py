@@ -173,6 +173,7 @@ def test_a_failed_write_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "rename", full)
+    monkeypatch.setattr(os, "link", full)
     assert load(cache)
     assert list(cache.iterdir()) == []
 
