@@ -22,14 +22,8 @@ from stockade.sandbox.attacks.toolbox import (
 GROUP = "A filesystem"
 VIEW, READ_ONLY = "mount namespace: it is not in the view", "read-only mount"
 PROTECTED, HIDDEN = "mount over the protected name", "mask over the hidden name"
-FILTER = "syscall filter"
 RENAME_EXCHANGE, AT_FDCWD, AT_SYMLINK_FOLLOW = 2, -100, 0x400
 RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
-NAME_TO_HANDLE = {"x86_64": 303, "aarch64": 264, "riscv64": 264}
-OPEN_BY_HANDLE = {"x86_64": 304, "aarch64": 265, "riscv64": 265}
-FANOTIFY_INIT = {"x86_64": 300, "aarch64": 262, "riscv64": 262}
-FANOTIFY_MARK = {"x86_64": 301, "aarch64": 263, "riscv64": 263}
-FICLONE = 0x40049409
 
 
 def link_descriptor(fd: int, path: str) -> bool:

@@ -28,13 +28,7 @@ GROUP = "E namespaces, capabilities, root"
 CAPABILITIES, USER, PID = "capability drop", "user namespace: one uid is mapped", "pid namespace"
 NO_NEW = "no new privileges"
 CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91}
-PIDFD_OPEN, PIDFD_GETFD = 434, 438
-PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270, "riscv64": 270}
-KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}
-PRLIMIT = {"x86_64": 302, "aarch64": 261, "riscv64": 261}
-MIGRATE_PAGES = {"x86_64": 256, "aarch64": 238, "riscv64": 238}
 IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
-PTRACE_ATTACH, PTRACE_SEIZE, PTRACE_DETACH = 16, 0x4206, 17
 PR_CAP_AMBIENT, PR_CAPBSET_READ, PR_GET_NO_NEW_PRIVS, PR_SET_NO_NEW_PRIVS = 47, 23, 39, 38
 CAP_SYS_ADMIN = 21
 
