@@ -13,7 +13,7 @@ import stat
 
 from stockade.policies.errors import NotApplied
 from stockade.policies.record import Record
-from stockade.sandbox import private
+from stockade.sandbox import applyplace, private
 from stockade.sandbox.build import PART, build, set_mode
 from stockade.sandbox.operations import MODE, PUT, LeftOut, named
 from stockade.sandbox.present import LIST, PASS, READ, Conflict, Meanwhile, open_below, rows_below, unlike
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from stockade.sandbox.present import Site
     from stockade.sandbox.writes import Row, WrittenFile
 
-TEMPORARY = ".stockade-"
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
 
@@ -117,9 +116,9 @@ def same_content(one: int, other: int) -> bool:
 
 
 def with_temporary(operations: list[Operation], site: Site, layer: int, workspace: bytes) -> None:
-    name = f"{TEMPORARY}{os.urandom(8).hex()}"
-    os.mkdir(name, 0o700, dir_fd=site.root)
-    folder = os.open(name, LIST, dir_fd=site.root)
+    # What stands in the way of an operation, or is one's own, is judged like everything else.
+    applyplace.sweep(site.root, {os.fsdecode(each.change.path.split(b"/")[0]) for each in operations})
+    name, folder = applyplace.make(site.root)
     lost: list[bytes] = []
     try:
         moves = Moves(site, folder, layer)
@@ -134,17 +133,8 @@ def with_temporary(operations: list[Operation], site: Site, layer: int, workspac
             raise
     finally:
         if not lost:
-            clear(site.root, name, folder)
+            applyplace.clear(site.root, name, folder)
         os.close(folder)
-
-
-def clear(root: int, name: str, folder: int) -> None:
-    """Remove our directory with what was moved away."""
-    try:
-        private.empty(folder)
-        os.rmdir(name, dir_fd=root)
-    except OSError:
-        pass  # what is left is ours, closed to others, and named after us
 
 
 class Moves:

@@ -145,7 +145,16 @@ def inspect(path: str) -> Bwrap:
             missing=("bwrap",),
             remedy=INSTALL if absent_or_broken else "Try again.",
         ) from None
-    listed = parse_help((done.stdout + done.stderr).decode(errors="replace"))
+    text = (done.stdout + done.stderr).decode(errors="replace")
+    listed = parse_help(text)
+    if done.returncode != 0 and not listed:
+        last = (text.strip().splitlines() or ["it said nothing"])[-1]
+        raise SandboxUnavailable(
+            f"could not run {path!r}: it ended with code {done.returncode}: {last[:200]}",
+            mode="",
+            missing=("bwrap",),
+            remedy="Run it by hand with --help to see why.",
+        )
     absent = [option for option in REQUIRED_OPTIONS if option not in listed]
     if absent:
         raise SandboxUnavailable(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 
 from stockade.policies.capability import Capability
-from stockade.sandbox import cgroup
+from stockade.sandbox import cgroup, shortage
 
 SECONDS = 10
 WITHOUT = "limits.memory is of each process"
@@ -44,12 +44,16 @@ def trial(parent: str) -> Capability:
         command = ["/bin/sh", "-c", SCRIPT, group.path]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         said, figures = done.stdout, group.figures()
+        untried = "" if said else shortage.cause_in(done.stderr)
     except (OSError, subprocess.TimeoutExpired) as error:
-        said, figures = str(error), {}
+        said, figures = "", {}
+        untried = shortage.cause_in(str(error)) or f"the trial could not be run: {error}"
     finally:
         gone = group.remove()
     if said == "one\n" and figures.get("forks_refused") and gone:
         return found(parent)
+    if untried:
+        return shortage.untried("cgroup", untried)
     return refused(f"the trial below {parent} did not show that a limit holds")
 
 

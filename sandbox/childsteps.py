@@ -14,6 +14,8 @@ import os
 import resource
 import select
 
+from stockade.sandbox.messages import HOLDER_FD
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -40,8 +42,6 @@ KEYCTL_NUMBER = {
     "s390x": 280,
 }
 CAPABILITY_VERSION_3 = 0x20080522
-HOLDER_FD = 10
-"""The holder's socket to its supervisor."""
 
 HIGH = 400
 """Descriptors are parked here and above while they are moved to the numbers the argv speaks of."""

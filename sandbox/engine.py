@@ -14,9 +14,7 @@ from stockade.sandbox import argv as lines
 from stockade.sandbox.evidence import Bounds, Evidence
 from stockade.sandbox.keeperlink import begin
 from stockade.sandbox.launch import Launch
-from stockade.sandbox.processes import has_cgroups
 from stockade.sandbox.streams import Capture, Feed, FileFeed, Relay, open_pipe
-from stockade.sandbox.supervise import SAMPLE, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -210,6 +208,9 @@ def execute(
     if wiring.terminal is not None:
         wiring.terminal.release_slave()
     try:
+        # Here, and not above: the box is being set up on another processor.
+        from stockade.sandbox.supervise import SAMPLE, Supervisor
+
         if meanwhile is not None:
             meanwhile()
         held = "" if lease is None else why_held(lease)
@@ -239,15 +240,23 @@ def execute(
         ).watch()
     finally:
         wiring.close()
-    if evidence.keeper_lost and has_cgroups():
+    if evidence.keeper_lost:
+        clear_after_keeper(evidence.cgroup, job["stubs"])
+    return Finished(evidence, wiring.captured.get(1), wiring.captured.get(2), time.monotonic() - began)
+
+
+def clear_after_keeper(group: str, places: list[bytes]) -> None:
+    """What a keeper that was killed could not take away any more: the cgroup and the stand-ins of its run."""
+    from stockade.sandbox.processes import has_cgroups
+
+    if has_cgroups():
         from stockade.sandbox import cgroup
 
-        cgroup.clear_away(evidence.cgroup)
-    if evidence.keeper_lost and job["stubs"]:
+        cgroup.clear_away(group)
+    if places:
         from stockade.sandbox import stubs
 
-        stubs.clear(job["stubs"])
-    return Finished(evidence, wiring.captured.get(1), wiring.captured.get(2), time.monotonic() - began)
+        stubs.clear(places)
 
 
 def why_held(lease: Lease) -> str:
@@ -262,10 +271,12 @@ def why_held(lease: Lease) -> str:
 
 
 def not_started(error: OSError) -> StockadeError:
-    """The caller has run out of something, descriptors most likely."""
+    """The caller has run out of something, descriptors most likely, or what was there at the plan is there no more."""
     full = error.errno in (errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS)
+    where = f"{os.fsdecode(error.filename)!r}: " if isinstance(error.filename, str | bytes) else ""
+    cause = "it vanished" if where and error.errno == errno.ENOENT else (error.strerror or str(error)).lower()
     return StockadeError(
-        f"could not start the run: {(error.strerror or str(error)).lower()}",
+        f"could not start the run: {where}{cause}",
         remedy="Close files that are not needed, or raise the limit (ulimit -n)." if full else "",
     )
 

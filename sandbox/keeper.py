@@ -73,8 +73,7 @@ class Keeper:
         """Children to keep ready: a leased run takes three."""
         self.preload = leased
         self.site: str | None = None
-        for _ in range(self.wanted):
-            self.prepare_spare()
+        self.prepare_spare()
         self.control = control
         self.listening = True
         self.runs: dict[int, Run] = {}
@@ -170,6 +169,9 @@ class Keeper:
         self.exits[run.pidfd] = run
         self.poll.register(run.pidfd, select.POLLIN)
         self.answer(run, {"kind": "started", "pid": pid, "cgroup": run.group.path if run.group else ""})
+        if job["program"] is None:
+            for _ in range(2 - len(self.spares)):
+                self.prepare_spare()  # for the run and the connector, while this holder gets ready
 
     def keep(self, path: bytes, leash: int) -> None:
         """Remember a private directory that goes with its owner, who may need it long after the run."""

@@ -171,7 +171,8 @@ def open_source(path: str) -> int:
         return open_plain(path)
     except OSError as error:
         linked = error.errno in (errno.ELOOP, errno.ENOTDIR)
-        cause = "a component is a symlink" if linked else (error.strerror or "").lower()
+        gone = error.errno == errno.ENOENT  # it was there when the start was planned
+        cause = "a component is a symlink" if linked else "it vanished" if gone else (error.strerror or "").lower()
         raise StockadeError(
             f"could not open {path!r} to show it inside: {cause}",
             remedy="Name the real place." if linked else "",

@@ -11,7 +11,7 @@ import sys
 
 from stockade.netns.features import CONNECTORS
 from stockade.policies.capability import Capability
-from stockade.sandbox import hostcache
+from stockade.sandbox import hostcache, shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def try_connectors(tools: Sequence[Capability]) -> tuple[Capability, ...]:
     usual = CONNECTORS[0]
     if usual in trials:
         path = next(each.detail for each in tools if each.name == usual)
-        hostcache.set_aside(path, aside=any(each.name == usual and each.state != "ok" for each in found))
+        if trials[usual].state != "unknown":  # what could not be tried is as it was
+            hostcache.set_aside(path, aside=any(each.name == usual and each.state != "ok" for each in found))
     return found
 
 
@@ -39,15 +40,23 @@ def judge(tools: Sequence[Capability], trials: Mapping[str, Capability]) -> tupl
     if not working:
         return *tools, next(iter(trials.values()))
     judged = [
-        trials[each.name].replace(name=each.name, state="disabled")
-        if each.name in trials.keys() - working
-        else each
-        for each in tools
+        blamed(each.name, trials[each.name]) if each.name in trials.keys() - working else each for each in tools
     ]
     return *judged, Capability("leased-network", "ok", f"{BOTH} ({', '.join(working)})")
 
 
+def blamed(connector: str, trial: Capability) -> Capability:
+    """What its trial makes of a connector where another one works (pure)."""
+    return trial.replace(name=connector, state="unknown" if trial.state == "unknown" else "disabled")
+
+
 def try_lease(connector: str) -> Capability:
+    """Try it; once more where it failed: a connector that could not fork does not say so."""
+    found = try_once(connector)
+    return try_once(connector) if found.state == "missing" else found
+
+
+def try_once(connector: str) -> Capability:
     """Run the trial in a process and a network namespace of its own."""
     command = [sys.executable, "-m", "stockade.sandbox.leaseworld", connector]
     try:
@@ -59,6 +68,8 @@ def try_lease(connector: str) -> Capability:
         return Capability("leased-network", "ok", BOTH)
     said = (done.stdout + done.stderr).strip().splitlines()
     detail = said[-1] if said else "it said nothing"
+    if cause := shortage.cause_in(detail):
+        return shortage.untried("leased-network", cause)
     return Capability(
         "leased-network", "missing", f"the trial failed: {detail}", f"Run {connector} by hand to see why."
     )

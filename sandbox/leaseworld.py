@@ -72,25 +72,36 @@ def attempt(connector: str) -> tuple[str, str]:
     """What one who joined the lease can reach."""
     allow = (f"{ALLOWED}:{PORT}",)
     policy = trial_policy("/usr").replace(egress="allow", allow=allow, write=(), connector=connector)
-    with make_lease(policy, None) as lease:
-        lease.start()
-        lease.wait_ready()
-        assert lease.namespaces is not None
-        read, write = os.pipe()
-        if (pid := os.fork()) == 0:
-            try:
-                for fd, kind in zip(lease.namespaces, (CLONE_NEWUSER, CLONE_NEWNET), strict=True):
-                    check(libc.setns(fd, kind), "setns")
-                os.write(write, bytes([reaches(ALLOWED), reaches(REFUSED)]))
-            finally:
-                os._exit(0)
-        os.close(write)
-        with open(read, "rb") as file:
-            said = file.read()
+    # Forked before the lease has a thread: a copy of one that holds a lock would hold it for ever.
+    ours, pid = fork_visitor()
+    try:
+        with ours, make_lease(policy, None) as lease:
+            lease.start()
+            lease.wait_ready()
+            assert lease.namespaces is not None
+            socket.send_fds(ours, [b"n"], lease.namespaces)
+            said = ours.recv(2)
+    finally:
         os.waitpid(pid, 0)
     if len(said) != 2:
         raise OSError(errno.EIO, "the lease could not be joined")
     return ("reached" if said[0] else "missed"), ("leaked" if said[1] else "refused")
+
+
+def fork_visitor() -> tuple[socket.socket, int]:
+    """A process that joins the namespaces it is sent, tries both addresses there, and says what it reached."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if (pid := os.fork()) == 0:
+        try:
+            ours.close()
+            _data, fds, _flags, _address = socket.recv_fds(theirs, 1, 2)
+            for fd, kind in zip(fds, (CLONE_NEWUSER, CLONE_NEWNET), strict=True):
+                check(libc.setns(fd, kind), "setns")
+            theirs.send(bytes([reaches(ALLOWED), reaches(REFUSED)]))
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours, pid
 
 
 def reaches(address: str) -> bool:

@@ -12,7 +12,7 @@ from stockade.policies.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stockade.sandbox.evidence import Bounds
 
@@ -46,6 +46,18 @@ def at_once(first: Iterable[Row], second: Iterable[Row]) -> int:
     return sum(min(row.threads, before.get((row.pid, row.began), 0)) for row in second)
 
 
+def unclaimed(before: Mapping[tuple[int, int], Row], rows: Iterable[Row]) -> float:
+    """Seconds of processes that ended since an earlier look and that nobody was given when they did (pure).
+
+    Whoever is waited for leaves its times to its parent; one that nobody waits for (its parent ignores SIGCHLD) takes
+    them along. What others gained meanwhile is taken off, whoever they had it from: never too much is counted.
+    """
+    after = {(row.pid, row.began): row for row in rows}
+    ended = sum(row.own + row.waited for key, row in before.items() if key not in after)
+    gained = sum(row.waited - (before[key].waited if key in before else 0.0) for key, row in after.items())
+    return max(0.0, ended - gained)
+
+
 def full(blocks: int, free_blocks: int, files: int, free_files: int) -> bool:
     """Whether nothing more fits on a file system (pure). One without inode limits reports none at all."""
     return (blocks > 0 and free_blocks == 0) or (files > 0 and free_files == 0)
@@ -59,17 +71,31 @@ class LimitWatch:
         self.reached: dict[str, str] = {}
         """The policy's key, and what was seen."""
         self.cpu = 0.0
+        self.before: dict[tuple[int, int], Row] = {}
+        self.unclaimed = 0.0
         self.held: list[tuple[str, int]] | None = None
         """The sized places: a descriptor keeps one alive after its box, so that it can be asked at the end."""
 
     def look(self, pids: Sequence[int]) -> None:
         """``pids``: what is below the box's first process at this moment."""
         everybody = (self.box, *pids)
-        rows = rows_of(everybody)
+        rows = self.rows(everybody)
         self.see_processes(rows)
         self.see_cpu(rows)
         self.see_files(everybody)
         self.see_places()
+
+    def rows(self, everybody: Sequence[int]) -> list[Row]:
+        """Children before their parents where times are added up: one that ends meanwhile is then seen to be waited for.
+
+        First those of the look before: the kernel's list of children may leave one out while others end.
+        """
+        if self.bounds.cpu is None or self.cgroup:
+            return rows_of(everybody)
+        listed = set(everybody)
+        again = rows_of(pid for pid, _began in self.before if pid not in listed)
+        # A number may be somebody else's by now.
+        return [*(row for row in again if (row.pid, row.began) in self.before), *rows_of(reversed(everybody))]
 
     def see_processes(self, rows: Sequence[Row]) -> None:
         most = self.bounds.processes
@@ -85,9 +111,17 @@ class LimitWatch:
         if most is None:
             return
         spent = self.counted_cpu()
-        self.cpu = max(self.cpu, spent if spent is not None else sum(row.own + row.waited for row in rows))
+        if spent is None:
+            spent = self.added_up(rows)
+        self.cpu = max(self.cpu, spent)
         if self.cpu >= most:
             self.reached["limits.cpu"] = f"{self.cpu:.2f} s of processor time"
+
+    def added_up(self, rows: Sequence[Row]) -> float:
+        """What all have used, and those that ended, as far as they were seen."""
+        self.unclaimed += unclaimed(self.before, rows)
+        self.before = {(row.pid, row.began): row for row in rows}
+        return self.unclaimed + sum(row.own + row.waited for row in rows)
 
     def counted_cpu(self) -> float | None:
         """What the kernel counted for the whole run; None where it has no cgroup."""

@@ -17,6 +17,9 @@ else:
 MAX_FDS = 250
 """The kernel passes at most 253 descriptors in one message (SCM_MAX_FD)."""
 
+HOLDER_FD = 10
+"""What a holder finds its socket to its supervisor at. (Here, where both sides have it without loading ctypes.)"""
+
 HEADER = 4
 INLINE = 32_768
 """Bytes of a job that travel in the message itself; a larger one goes by memfd, as a datagram is bounded."""

@@ -59,11 +59,10 @@ def below(path: str, top: str) -> bool:
 
 def covering(mounts: Sequence[Mount], path: str) -> Mount | None:
     """The mount that decides what is seen at ``path``: the deepest one at or above it."""
-    best: Mount | None = None
-    for mount in mounts:
-        if below(path, mount.dest) and (best is None or depth(mount.dest) >= depth(best.dest)):
-            best = mount
-    return best
+    at = {mount.dest: mount for mount in mounts}
+    while path not in at and path.rstrip("/"):
+        path = path.rpartition("/")[0]
+    return at.get(path or "/")
 
 
 def host_path(mounts: Sequence[Mount], path: str) -> str | None:

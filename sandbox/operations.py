@@ -10,6 +10,7 @@ import os
 import stat
 
 from stockade.policies.record import Record
+from stockade.sandbox.nestedgit import like_protected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def make_work(changes: Iterable[Change], rules: Rules, look: Callable[[bytes], b
         if dropped is not None and is_below(change.path, dropped):
             continue  # what lies in a directory that is left out goes with it
         inside = bool(operations) and covers(operations[-1][0]) and is_below(change.path, operations[-1][0].path)
-        if reason := objection(change, rules, look):
+        leaves = inside and change.after is None  # with its directory, about which was decided already
+        if not leaves and (reason := objection(change, rules, look)):
             left_out.append(LeftOut(named(rules.workspace, change.path), reason))
             dropped = change.path
             continue
@@ -115,6 +117,9 @@ def standing(change: Change, rules: Rules) -> str:
     for path in rules.protected:
         if is_below(change.path, path) or (is_below(path, change.path) and covers(change)):
             return "it is protected by the policy"
+    names_place = change.after is not None and change.after.kind != "dir"
+    if name := like_protected(change.path, rules.protected, names_place=names_place):
+        return f"git would take it for what {name} is, and that is protected by the policy"
     if change.after is not None and change.after.kind in SPECIAL:
         return f"it is {SPECIAL[change.after.kind]}"
     return ""

@@ -10,6 +10,7 @@ The keeper removes the whole when the supervisor dies. The workspace itself is o
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -220,9 +221,9 @@ def note_workspace(workspace: str) -> tuple[int, dict[bytes, Row]]:
     try:
         root = open_plain(workspace)
     except OSError as error:
-        raise StockadeError(
-            f"could not open the workspace {workspace!r}: {(error.strerror or str(error)).lower()}"
-        ) from None
+        gone = error.errno == errno.ENOENT  # it was there when the start was planned
+        cause = "it vanished" if gone else (error.strerror or str(error)).lower()
+        raise StockadeError(f"could not open the workspace {workspace!r}: {cause}") from None
     manifest = writes.take([workspace])
     top = os.fsencode(workspace)
     row = manifest.entries.get(top)

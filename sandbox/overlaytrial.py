@@ -14,7 +14,7 @@ import time
 from stockade.policies.capability import REQUIRED, Capability
 from stockade.policies.errors import SandboxUnavailable, StockadeError
 from stockade.sandbox import bwrap as binaries
-from stockade.sandbox import hostcache, overlay, probe, state
+from stockade.sandbox import hostcache, overlay, probe, shortage, state
 from stockade.sandbox.confinement import prepare
 from stockade.sandbox.engine import Io, execute
 from stockade.sandbox.mounts import below
@@ -82,6 +82,8 @@ def choose() -> tuple[Bwrap | None, Capability]:
         try:
             binary = binaries.inspect(binaries.locate(path))
         except SandboxUnavailable as error:
+            if cause := shortage.cause_in(error.message):
+                return None, shortage.untried("overlay", cause)
             causes.append(error.message)
             continue
         if binary.has(OPTION):
@@ -104,6 +106,8 @@ def try_places(binary: Bwrap, host: Host) -> tuple[Capability, str]:
             problem = attempt(binary, host, place)
         except (StockadeError, OSError) as error:
             problem = error.message if isinstance(error, StockadeError) else str(error)
+        if cause := shortage.cause_in(problem):
+            return shortage.untried("overlay", cause), ""
         if not problem:
             detail = f"writes were captured by {binary.path} in {place}, and the workspace was left alone"
             return Capability("overlay", "ok", detail), place
@@ -142,7 +146,8 @@ def own_cache() -> str | None:
 
 def attempt(binary: Bwrap, host: Host, parent: str) -> str:
     """One run in an overlay with its layer in ``parent``. What went wrong, or empty."""
-    place = probe.temporary()
+    held = probe.temporary()
+    place = held.path
     try:
         os.chmod(place, 0o755)  # noqa: S103  (for the uid that root drops to)
         workspace = f"{place}/workspace"
@@ -167,12 +172,13 @@ def attempt(binary: Bwrap, host: Host, parent: str) -> str:
                 listed = [(each.kind, os.path.relpath(each.path, workspace)) for each in changes.files or ()]
         if finished.evidence.exit_code != 0:
             error = finished.stderr.data.decode("utf-8", "replace").strip() if finished.stderr else ""
-            return error[-300:] or "it did not end well"
+            return shortage.cause_of(finished.evidence, error) or error[-300:] or "it did not end well"
         if listed != EXPECTED:
             return "what was captured is not what was written"
         return "" if untouched(workspace) else "the workspace was written"
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        os.close(held.fd)
 
 
 def open_to(workspace: str) -> None:

@@ -73,7 +73,7 @@ def hold(path: str) -> int | None:
 def sweep(parent: str, prefix: str = PREFIX) -> None:
     """Remove what nobody holds any more. Raises nothing: what can't be removed is tried again next time."""
     try:
-        names = [name for name in os.listdir(parent) if name.startswith(prefix)]
+        names = [name for name in os.listdir(parent) if is_ours(name, prefix)]
     except OSError:
         return
     for name in names:
@@ -81,6 +81,12 @@ def sweep(parent: str, prefix: str = PREFIX) -> None:
             remove_abandoned(f"{parent}/{name}")
         except OSError:
             pass  # it is held, somebody else's, or gone
+
+
+def is_ours(name: str, prefix: str) -> bool:
+    """Whether ``make`` gives such names."""
+    rest = name.removeprefix(prefix)
+    return len(name) - len(rest) == len(prefix) and len(rest) == 16 and set(rest) <= set("0123456789abcdef")
 
 
 def remove_abandoned(path: str) -> None:

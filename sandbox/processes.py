@@ -6,7 +6,12 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+    from collections.abc import Collection, Sequence
+
     import psutil
+else:
+    import _signal as signal  # ``signal`` itself costs as much as enum
 
 
 def has_cgroups() -> bool:
@@ -93,6 +98,48 @@ def threads_of(process: psutil.Process) -> int:
         return int(process.num_threads())
     except psutil.Error:
         return 1  # it ended meanwhile
+
+
+def tell(pids: Sequence[int], numbers: Sequence[int], top: int, inside: str) -> None:
+    """Signal processes of a listing made just before, but nobody who has the number of one that ended meanwhile.
+
+    ``top``: what they are all below. ``inside``: the pid namespace of their box, or empty.
+    """
+    tree = {top, *pids}
+    for pid in pids:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        except OSError:
+            pidfd = -1  # no more descriptors: then by number
+        try:
+            # Asked after it was opened: whoever has the number now is the one that would be signalled.
+            for number in numbers if belongs(pid, tree, top, inside) else ():
+                if pidfd < 0:
+                    os.kill(pid, number)
+                else:
+                    signal.pidfd_send_signal(pidfd, number)
+        except OSError:
+            pass  # it ended meanwhile
+        finally:
+            if pidfd >= 0:
+                os.close(pidfd)
+
+
+def belongs(pid: int, tree: Collection[int], top: int, inside: str) -> bool:
+    """Whether a process is in a box, or at least has its parent in a tree, or is of the session that ``top`` leads."""
+    try:
+        if inside and namespace(pid, "pid") == inside:
+            return True
+    except OSError:
+        pass  # what executes a file that it can't read does not show its namespaces
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            _state, parent_, _group, session = file.read().rpartition(b") ")[2].split()[:4]
+    except (OSError, ValueError):
+        return False
+    return int(parent_) in tree or int(session) == top
 
 
 def own_children() -> list[int]:

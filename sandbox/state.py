@@ -40,7 +40,7 @@ def read_private(directory: str, name: str) -> bytes | None:
         info = os.fstat(fd)
         if not (stat.S_ISREG(info.st_mode) and is_private(info)) or info.st_size > MOST:
             return None
-        content = os.read(fd, MOST)
+        content = os.read(fd, info.st_size + 1)  # a buffer of the most there may be costs more than reading
         return content if len(content) == info.st_size else None
     except OSError:
         return None

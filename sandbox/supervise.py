@@ -22,7 +22,7 @@ import time
 
 from stockade.sandbox.evidence import Evidence
 from stockade.sandbox.messages import receive, send
-from stockade.sandbox.processes import alive, crowd, is_zombie, namespace
+from stockade.sandbox.processes import alive, crowd, is_zombie, namespace, tell
 from stockade.sandbox.status import StatusReader
 
 TYPE_CHECKING = False
@@ -108,6 +108,8 @@ class Supervisor:
         self.records = StatusReader()
         self.first = 0
         self.released = not self.confined
+        self.inside = ""
+        """The pid namespace of the box, once it was looked at."""
         self.kill_at: float | None = None
         self.wake_at: float | None = None
         self.unheard = 0
@@ -292,10 +294,12 @@ class Supervisor:
         if self.held:
             return
         try:
-            shared = [name for name in NAMESPACES if namespace(box, name) == namespace(None, name)]
+            theirs = {name: namespace(box, name) for name in NAMESPACES}
+            self.inside = theirs["pid"]
+            shared = [name for name in NAMESPACES if theirs[name] == namespace(None, name)]
             if shared:
                 self.release(f"the box shares the host's {', '.join(shared)} namespace")
-            elif self.network and namespace(box, "net") != self.network:
+            elif self.network and theirs["net"] != self.network:
                 self.release("the box is not in the leased network")
             elif self.confirm is not None and (failure := self.confirm(box)):
                 self.release(failure)
@@ -368,12 +372,7 @@ class Supervisor:
         self.order({"kind": "ending"})
         there = self.living()
         self.await_somebody(0 if there else number)
-        for pid in there:
-            for each in (number, signal.SIGCONT):
-                try:
-                    os.kill(pid, each)
-                except OSError:
-                    pass  # it ended meanwhile
+        tell(there, (number, signal.SIGCONT), self.top(), self.inside)
 
     def await_somebody(self, number: int) -> None:
         """Nobody was there to hear a signal: for how long to try again. 0: somebody was."""
@@ -388,9 +387,13 @@ class Supervisor:
         """The program and all it started; without pid 1 of the box, which ignores polite signals."""
         return self.counted()[0]
 
+    def top(self) -> int:
+        """What all processes of the run are below; 0 as long as it is not known."""
+        return (self.records.child_pid or 0) if self.confined else self.first
+
     def counted(self) -> tuple[list[int], int]:
         """The same, and how many threads they are."""
-        top = self.records.child_pid if self.confined else self.first
+        top = self.top()
         if not top:
             return [], 0
         # Listing all of a fork bomb's processes would take longer than it takes to double.
@@ -400,11 +403,7 @@ class Supervisor:
     def kill(self) -> None:
         self.found["killed"] = True
         if not self.confined:
-            for pid in self.processes()[1:]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass  # it ended meanwhile
+            tell(self.processes()[1:], (signal.SIGKILL,), self.first, "")
         self.order({"kind": "kill"})
         self.wake_at = time.monotonic() + SILENT
 

@@ -8,7 +8,7 @@ import time
 
 from stockade.policies.capability import Capability
 from stockade.policies.resolved import Resolved
-from stockade.sandbox import userns
+from stockade.sandbox import shortage, userns
 from stockade.sandbox.confinement import prepare
 from stockade.sandbox.engine import Io, execute
 from stockade.sandbox.request import Request
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SECONDS = 20.0
 OWN_VARIABLES = {"HOME", "USER", "LOGNAME", "PATH", "SHELL", "PWD", "OLDPWD", "SHLVL", "_"}
 SCRIPT = r"""
-try() { if ( eval "$2" ) 2>/dev/null; then echo "$1=yes"; else echo "$1=no"; fi; }
+try() { if ( eval "$2" 2>/dev/null ); then echo "$1=yes"; else echo "$1=no"; fi; }
 try permitted ': > "$0/open/made"'
 try forbidden ': > "$0/shut/made"'
 try root ': > /made'
@@ -41,20 +41,26 @@ if [ -r /proc/self/status ]; then
         case $name in Inter-*|face*) ;; *) links="$links $name";; esac
     done < /proc/net/dev
     echo "links=$links"
-    [ "$(cat /proc/1/environ 2>/dev/null | tr -d '\0')" = "" ] && echo environ=yes
+    case $(cat /proc/1/environ 2>/dev/null | tr -d '\0' && echo .) in
+        "") exit 1;;
+        .) echo environ=yes;;
+    esac
     ulimit -n | { read -r most; echo "files=$most"; }
 else
     echo proc=no
 fi
-unshare --user true 2>/dev/null && echo nested=yes
+( exec unshare --user true 2>/dev/null ) && echo nested=yes
+echo complete=yes
 """
+"""A shell that can't fork ends and says so, unless its own messages are redirected at that moment. What it prints
+counts only if it came to its last line."""
 
 
 class Seen:
     """What one trial showed."""
 
     def __init__(self, finished: Finished | None, place: str) -> None:
-        self.ran = finished is not None and finished.evidence.exit_code is not None
+        self.code = None if finished is None else finished.evidence.exit_code
         self.hung = finished is not None and finished.evidence.deadline_passed
         self.refused = finished is not None and refused(finished.evidence)
         self.error = (
@@ -66,9 +72,20 @@ class Seen:
             "" if finished is None or finished.stdout is None else finished.stdout.data.decode("utf-8", "replace")
         )
         self.said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        self.complete = self.code is not None and self.says("complete", "yes")
         self.gate = "" if finished is None else finished.evidence.gate_failure
+        self.spoilt = "" if finished is None or self.complete else self.why_spoilt(finished.evidence)
+        """Why this trial says nothing about the host."""
         self.wrote_open = os.path.exists(f"{place}/open/made")
         self.wrote_shut = os.path.exists(f"{place}/shut/made")
+
+    def why_spoilt(self, evidence: Evidence) -> str:
+        found = shortage.cause_of(evidence, self.error)
+        if found or self.code is None or self.hung:
+            return found
+        from stockade.sandbox.cli.style import escape
+
+        return f"the trial ended early, with code {self.code}: {escape(self.error) or 'it said nothing'}"
 
     def says(self, key: str, value: str) -> bool:
         return self.said.get(key) == value
@@ -84,7 +101,7 @@ def try_everything(binary: Bwrap) -> list[Capability]:
     """One run with everything on; where that fails, without /proc and without the filter, to find out which.
 
     What fails once may have failed by chance, and the lesser box must not become the answer for that: the whole
-    is tried again before less is taken.
+    is tried again before less is taken. What can't be tried at all says nothing about the host.
     """
     if os.readlink("/proc/self") != str(os.getpid()):
         return nothing_runs(None)
@@ -93,12 +110,14 @@ def try_everything(binary: Bwrap) -> list[Capability]:
     for fresh_proc, use_filter in attempts:
         try:
             seen = attempt(binary, fresh_proc=fresh_proc, use_filter=use_filter)
+            if seen.spoilt:
+                seen = attempt(binary, fresh_proc=fresh_proc, use_filter=use_filter)
         except SeccompUnavailable as error:
             problem = error.message
             continue
-        if seen.ran:
+        if seen.complete:
             return judge(binary, seen, fresh_proc=fresh_proc, use_filter=use_filter, filter_problem=problem)
-        if not seen.refused:
+        if seen.spoilt or not seen.refused:
             break  # less would not help; and after a hang, would only take as long
     return nothing_runs(seen)
 
@@ -106,7 +125,8 @@ def try_everything(binary: Bwrap) -> list[Capability]:
 def attempt(binary: Bwrap, *, fresh_proc: bool, use_filter: bool) -> Seen:
     from stockade.sandbox.probe import temporary
 
-    place = temporary()
+    held = temporary()
+    place = held.path
     leash = -1
 
     def job(launch: Launch) -> dict[str, Any]:
@@ -134,6 +154,7 @@ def attempt(binary: Bwrap, *, fresh_proc: bool, use_filter: bool) -> Seen:
         return Seen(finished, place)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        os.close(held.fd)
         if leash >= 0:
             os.close(leash)
 
@@ -263,6 +284,8 @@ def nothing_runs(seen: Seen | None) -> list[Capability]:
     """No box at all: find out which step the host refuses. None: nothing was tried, since /proc is not ours."""
     if seen is None:
         cause = foreign_proc()
+    elif seen.spoilt:
+        cause = shortage.untried("user-namespaces", seen.spoilt)
     else:
         hung = f"it did not end within {SECONDS:g} s" if seen.hung else ""
         cause = userns.why_not(seen.gate or hung or seen.error)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from stockade.policies.capability import Capability
+from stockade.sandbox import shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def explain(name: str, code: int, said: str, *, read: Callable[[str], str]) -> C
         return apparmor(said)
     if code == errno.EAGAIN:
         return too_many_processes()
+    if code == errno.ENOMEM:
+        return shortage.untried("user-namespaces", shortage.CAUSES[1])
     return Capability(
         "user-namespaces",
         "disabled",

@@ -67,6 +67,26 @@ def run_many(order):
     return {"found": found}
 
 
+def probed(*, whole):
+    """What this host is found to offer, and whether that is remembered."""
+    from stockade.sandbox import hostcache
+    from stockade.sandbox import probe as probing
+
+    probing.forget()
+    try:
+        host = stockade.probe() if whole else probing.known()
+    except (ERROR, OSError) as error:
+        return {"raised": type(error).__name__, "message": str(error)}
+    found = {each.name: (each.state, each.detail) for each in host.capabilities}
+    bwrap = probing.binaries.locate()
+    return {
+        "found": found,
+        "kept": probing._known is not None,
+        "stored": hostcache.recall(bwrap) is not None,
+        "aside": any(map(hostcache.is_set_aside, filter(None, [probing.binaries.find_helper("slirp4netns")]))),
+    }
+
+
 def carry_out(order):
     if "descriptors" in order:
         links = {}
@@ -76,6 +96,8 @@ def carry_out(order):
             except OSError:
                 continue
         return {"descriptors": sorted(links.values()), "threads": threading.active_count()}
+    if "probe" in order:
+        return probed(whole=order["probe"] == "whole")
     if "limit" in order:
         number = getattr(resource, f"RLIMIT_{order['limit']}")
         hard = resource.getrlimit(number)[1]

@@ -226,6 +226,34 @@ def test_processor_time_is_that_of_all_processes_together():
     assert stockade.run(script, policy=policy(limits={"cpu": "20s"}), timeout=PATIENCE).stdout == b"through\n"
 
 
+UNCLAIMED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.{})
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        while time.process_time() < 0.25: pass
+        os._exit(0)
+    try:
+        os.waitpid(child, 0)  # while it is ignored: until the last one has ended
+    except ChildProcessError:
+        pass
+time.sleep(0.2)
+print("through")
+"""
+
+
+@pytest.mark.parametrize("handler", ["SIG_IGN", "SIG_DFL"])
+def test_time_of_children_that_nobody_waits_for_counts(handler):
+    """A parent that ignores SIGCHLD gets none of it, so that the kernel forgets it."""
+    command = [PYTHON, "-c", UNCLAIMED.format(handler)]
+    result = stockade.run(command, policy=policy(limits={"cpu": "600ms"}), timeout=PATIENCE)
+    assert (result.outcome, result.rule) == ("timed_out", "cpu_spent")
+    enough = stockade.run(command, policy=policy(limits={"cpu": "20s"}), timeout=PATIENCE)
+    assert enough.stdout == b"through\n"
+    assert 0.5 < enough.usage.cpu_seconds < 2.0  # 1 that was used, and the start
+
+
 def test_who_does_not_stop_is_killed():
     stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass"
     result = stockade.run([PYTHON, "-c", stubborn], policy=policy(limits={"cpu": "300ms"}), timeout=PATIENCE)

@@ -7,9 +7,21 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stockade.sandbox.evidence import Bounds
-from stockade.sandbox.limitwatch import TICKS, LimitWatch, Row, at_once, full, open_inside, parse_stat, rows_of
+from stockade.sandbox.limitwatch import (
+    TICKS,
+    LimitWatch,
+    Row,
+    at_once,
+    full,
+    open_inside,
+    parse_stat,
+    rows_of,
+    unclaimed,
+)
 
 
 def stat_line(name="python3", *, began=77, threads=3, own=(5, 6), waited=(7, 8)):
@@ -45,6 +57,81 @@ def row(pid, threads=1, began=1):
 )
 def test_only_those_count_that_outlasted_the_reading(first, second, count):
     assert at_once(first, second) == count
+
+
+def times(**processes):
+    """Name to (own, waited)."""
+    return [Row(ord(name), 1, 1, own, waited) for name, (own, waited) in processes.items()]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seconds"),
+    [
+        ({"a": (1, 0), "b": (2, 0)}, {"a": (1, 0), "b": (3, 0)}, 0.0),
+        ({"a": (1, 0), "b": (2, 0)}, {"a": (1, 0)}, 2.0),  # nobody waited for b
+        ({"a": (1, 0), "b": (2, 0)}, {"a": (1, 2.5)}, 0.0),  # a did
+        ({"a": (1, 0), "b": (2, 3)}, {"a": (1, 0)}, 5.0),  # with all that b had waited for
+        ({"a": (1, 0), "b": (2, 0), "c": (3, 0)}, {"a": (1, 2.5)}, 2.5),  # b or c, and nobody can tell which
+        ({"a": (1, 0), "b": (2, 0), "c": (3, 0)}, {"a": (1, 5.5)}, 0.0),  # c was b's, and b was a's
+        ({"a": (1, 4), "b": (2, 0)}, {"a": (1, 4)}, 2.0),
+        (
+            {"a": (1, 0), "b": (2, 0)},
+            {"a": (1, 0), "c": (0, 1.5)},
+            0.5,
+        ),  # a new one may have been the one that waited
+        ({"a": (1, 0)}, {"a": (1, 9)}, 0.0),  # one that was never seen
+        ({}, {"a": (1, 2)}, 0.0),
+    ],
+)
+def test_time_that_ended_with_a_process(before, after, seconds):
+    known = {(row.pid, row.began): row for row in times(**before)}
+    assert unclaimed(known, times(**after)) == seconds
+
+
+def test_a_number_that_was_given_away_again_is_another_process():
+    old = Row(5, 1, 1, 2.0, 0.0)
+    assert unclaimed({(5, 1): old}, [Row(5, 2, 1, 0.5, 0.0)]) == 2.0
+
+
+def test_one_that_a_list_left_out_is_no_end_and_a_stranger_with_its_number_is_nobody(worker):
+    """As the kernel's list of children may, while others end."""
+    watch = LimitWatch(Bounds(cpu=1e9), os.getpid())
+    watch.look([worker])
+    (key,) = [key for key in watch.before if key[0] == worker]
+    watch.look([])
+    assert key in watch.before
+    assert watch.unclaimed == 0.0
+    watch.before = {(worker, 1): Row(worker, 1, 1, 7.0, 0.0)}  # began at another time: it has ended
+    watch.look([])
+    assert worker not in {pid for pid, _began in watch.before}
+    watch.close()
+
+
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=False))
+def test_never_more_is_counted_than_was_used(lot):
+    """Processes that come, work, wait for their children or not, and go, looked at now and then; each look takes place
+    at one moment."""
+    living = {1: [0.0, 0.0, None]}
+    used, serial, watch = 0.0, 1, LimitWatch(Bounds(cpu=1e9), 1)
+    for _ in range(60):
+        act, one = lot.choice("fwwexl"), lot.choice(list(living))
+        if act == "f":
+            serial += 1
+            living[serial] = [0.0, 0.0, one]
+        elif act == "w":
+            amount = lot.random()
+            living[one][0] += amount
+            used += amount
+        elif act in "ex" and one != 1:
+            own, waited, parent = living.pop(one)
+            for other in living.values():
+                other[2] = 1 if other[2] == one else other[2]
+            if act == "e":  # it is waited for
+                living[parent if parent in living else 1][1] += own + waited
+        else:
+            spent = watch.added_up([Row(pid, 1, 1, own, waited) for pid, (own, waited, _) in living.items()])
+            assert spent <= used + 1e-6
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_sweep_takes_what_nobody_holds(tmp_path):
 def test_a_sweep_does_not_follow_a_link_with_such_a_name(tmp_path):
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim/file").touch()
-    os.symlink(tmp_path / "victim", tmp_path / f"{private.PREFIX}0")
+    os.symlink(tmp_path / "victim", tmp_path / f"{private.PREFIX}0123456789abcdef")
     private.sweep(str(tmp_path))
     assert (tmp_path / "victim/file").exists()
 
