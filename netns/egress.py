@@ -2,11 +2,13 @@
 
 A ``Ledger`` takes events while the run lasts, within bounds; at the end the counters of the rules are merged in.
 An attempt is one destination. Packet rules see addresses, not names: a host name here is the name that was asked
-and led to the address, and where more than one did, ``shared`` says so. Nothing here reads a clock or a socket.
+and led to the address, and where more than one did, ``shared`` says so. What the relay carried has the name that was
+read, and is no row of the rules. Nothing here reads a clock or a socket.
 """
 
 from __future__ import annotations
 
+from stockade.netns.relayed import Tallies, hint_of
 from stockade.policies.errors import PolicyError
 from stockade.policies.hosts import METADATA, parse_rule
 from stockade.policies.record import Record
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from stockade.netns.counters import Row
     from stockade.netns.lease import Report
+    from stockade.netns.relay import RelayEvent
     from stockade.netns.resolver import NameEvent
     from stockade.netns.sinkhole import AttemptSeen
 
@@ -69,7 +72,9 @@ class EgressAttempt(Record):
     data: str = ""
     """The first bytes as text (recorded runs); of a name that was refused for it, where it leads."""
     shared: tuple[str, ...] = ()
-    """All names known for this address, when there is more than one."""
+    """All names known for this address, when there is more than one and which was meant is not known."""
+    reason: str = ""
+    """Of a connection whose name was read: why it was refused, or why it was looked at."""
 
 
 class EgressDropped(Record):
@@ -139,6 +144,7 @@ class Ledger:
         self.kind, self.began = kind, began
         self.names: dict[tuple[str, str], Asked] = {}
         self.destinations: dict[tuple[str, str, int], Destination] = {}
+        self.relayed = Tallies(MOST_DESTINATIONS)
         self.lost = 0
 
     def add_name(self, event: NameEvent) -> None:
@@ -162,6 +168,11 @@ class Ledger:
                 return
             place = self.destinations[key] = Destination(event.protocol)
         place.add(event)
+
+    def add_relayed(self, event: RelayEvent) -> None:
+        """Note one connection that came to the relay."""
+        if not self.relayed.add(event):
+            self.lost += 1
 
     def attempts(
         self,
@@ -196,6 +207,7 @@ class Ledger:
 
     def _contacted(self, rows: Iterable[Row], leads: dict[str, dict[str, float | None]]) -> Iterator[EgressAttempt]:
         counted = add_up(rows)
+        yield from self._carried(counted, leads)
         for (protocol, address, port), place in self.destinations.items():
             packets, size = counted.pop((protocol, address, port, False), (place.packets, place.bytes))
             host, shared = naming((*leads.get(address, {}), *place.hosts), address)
@@ -209,6 +221,19 @@ class Ledger:
             yield EgressAttempt(
                 host, address, port, protocol, allowed, packets, size, protocol, first, shared=shared
             )
+
+    def _carried(
+        self, counted: dict[tuple[str, str, int, bool], tuple[int, int]], leads: dict[str, dict[str, float | None]]
+    ) -> Iterator[EgressAttempt]:
+        """What came to the relay. What was counted for the first name of a place, before it was shared, goes with it."""
+        for (address, port, host, allowed, reason), tally in self.relayed:
+            packets, size = 0, 0
+            if allowed and host == next(iter(leads.get(address, ())), None):
+                packets, size = counted.pop(("tcp", address, port, True), (0, 0))
+            yield EgressAttempt(
+                host, address, port, "tcp", allowed, packets + tally.connections, size + tally.bytes,
+                tally.via, tally.first, reason=reason,
+            )  # fmt: skip
 
     def _only_asked(self, contacted: set[str]) -> Iterable[EgressAttempt]:
         """Names by which nothing was contacted, and those that were refused."""
@@ -267,10 +292,20 @@ def denial(attempt: EgressAttempt, kind: str) -> tuple[str, str, str]:
     if attempt.host == UNLISTED:
         return UNLISTED, "more was refused than could be listed", "Allow or mend what is listed first."
     named = f" ({attempt.host})" if attempt.host != attempt.address else ""
+    if attempt.reason:
+        return relayed_denial(attempt, named)
     packets = "1 packet" if attempt.packets == 1 else f"{attempt.packets} packets"
     place = with_port(attempt.address, attempt.port)
     detail = f"refused {packets} by {attempt.protocol} to {place}{named}"
     return with_port(attempt.host, attempt.port), detail, address_hint(attempt, kind)
+
+
+def relayed_denial(attempt: EgressAttempt, named: str) -> tuple[str, str, str]:
+    connections = "1 connection" if attempt.packets == 1 else f"{attempt.packets} connections"
+    place = with_port(attempt.address, attempt.port)
+    detail = f"refused {connections} by {attempt.via} to {place}{named}: {attempt.reason}"
+    hint = hint_of(attempt.reason, rule_for(attempt.host, attempt.port, "tcp"))
+    return with_port(attempt.host, attempt.port), detail, hint
 
 
 def with_port(host: str, port: int) -> str:

@@ -19,18 +19,21 @@ import ctypes
 import fcntl
 import marshal
 import os
-import socket
 import struct
 import sys
+
+from stockade.netns.rights import rights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    import socket
     from typing import Any
 
     from stockade.netns.nft import Nft
 else:
     import _signal as signal  # ``signal`` itself costs as much as enum
+    import _socket as socket  # and ``socket`` 4 ms, which the first program of a command line would wait for
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_DUMPABLE = 4
@@ -43,7 +46,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(job: dict[str, Any], control_fd: int) -> None:
-    """Be a holder. ``job``: kind, rules (nft text), site (where the nft binding is), nft (path of the binary)."""
+    """Be a holder. ``job``: kind, rules (nft text), relay (whether they divert), site (of the nft binding), nft (a path)."""
     # The nft program may end without reading what it is given: that is an error to report.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     close_others(control_fd)
@@ -109,10 +112,13 @@ def enter_namespaces() -> None:
 
 
 def loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
         request = struct.pack("16sh", b"lo", 0)
         flags = struct.unpack("16sh", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP))
+    finally:
+        any_socket.close()
 
 
 def no_ipv6_on_links() -> None:
@@ -125,11 +131,13 @@ def no_ipv6_on_links() -> None:
 
 
 def is_up(name: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            found = fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sh14x", name.encode(), 0))
-        except OSError:
-            return False
+    any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        found = fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sh14x", name.encode(), 0))
+    except OSError:
+        return False
+    finally:
+        any_socket.close()
     return bool(struct.unpack_from("16sh", found)[1] & IFF_UP)
 
 
@@ -138,7 +146,7 @@ def load_rules(job: dict[str, Any]) -> Nft:
 
     nft = open_nft(job["nft"], job["site"])
     nft.run(job["rules"])
-    nft.verify(job["kind"])
+    nft.verify(job["kind"], relay=job["relay"])
     return nft
 
 
@@ -189,4 +197,4 @@ def say(control: socket.socket, message: dict[str, Any], fds: list[int] | None =
         os.write(memory, body)
         passed.append(memory)
         body = b""
-    socket.send_fds(control, [b"a" + body], passed)
+    control.sendmsg([b"a" + body], rights(passed))

@@ -7,7 +7,7 @@ Building, in this order; a step that fails ends the lease, and nothing runs:
 The program enters by the holder's two namespace descriptors, below a user namespace of its own.
 
 Tearing down, every step attempted whatever the one before did:
-    1  service      stopped and joined, its sockets closed
+    1  service      stopped and joined, its sockets closed; what it gave to the edge is cut
     2  counters     read from the holder's rules (``finish`` only)
     3  connector    its exit descriptor closed; it takes tens of milliseconds to go, and is not waited for
     4  holder       its socket closed: it ends, and with the last process the kernel takes the namespaces
@@ -31,10 +31,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Protocol
 
+    from stockade.netns.edge.link import Ended
+    from stockade.netns.edge.requests import EgressRequest
     from stockade.netns.egress import EgressAttempt, EgressDropped
     from stockade.netns.service import Service
     from stockade.netns.upstream import Upstream
+    from stockade.policies.edge import EdgeRule
     from stockade.policies.hosts import HostRule
+
+    class Edge(Protocol):
+        """Where requests are judged and completed; outside of the lease."""
+
+        def take(
+            self, sock: socket.socket, data: bytes, *, host: str, address: str, port: int, tls: bool, began: float
+        ) -> int | None:
+            """Own an accepted connection of which ``data`` was read. Never waits for long. Its number in ``ended``."""
+
+        def requests(self) -> tuple[EgressRequest, ...]: ...
+
+        def close(self) -> None:
+            """Cut what it still has. Waits a while for the last records; may be called twice."""
+
+        @property
+        def ended(self) -> Sequence[Ended]: ...
 
     class Part(Protocol):
         """A process of the lease, run by the keeper."""
@@ -62,6 +81,8 @@ else:
 
 
 READY_SECONDS = 10.0
+STOPPED = 1.0
+"""Seconds that a holder which is stopped is waited for when a run ends or begins: that may last for ever."""
 TCP_PORT, UDP_PORT = 65010, 65011
 """Where a recording lease's traffic is redirected to."""
 READY_FD, EXIT_FD = 11, 12
@@ -87,6 +108,10 @@ class LeaseSpec(Record):
     """Only the caller can open /dev/net/tun: the connector keeps the caller's uid."""
     ids: tuple[int, int]
     """The uid and gid of the connector."""
+    check: str = "auto"
+    """``network.check`` of the policy."""
+    edge: tuple[EdgeRule, ...] = ()
+    mask_queries: bool = False
 
 
 class Report(Record):
@@ -95,6 +120,8 @@ class Report(Record):
     egress: tuple[EgressAttempt, ...]
     dropped: EgressDropped
     notes: tuple[str, ...]
+    requests: tuple[EgressRequest, ...] = ()
+    """What went through the edge, request by request."""
 
 
 class Lease:
@@ -114,9 +141,15 @@ class Lease:
         self.network = ""
         """The name that the kernel gives the network namespace (``net:[...]``)."""
         self.service: Service | None = None
+        self.edge: Edge | None = None
+        """Takes the connections that entries of the edge mean; to be set before a program begins. Closed with the lease."""
         self._handed: list[socket.socket] = []
         self._exit = self._ready = -1
         self._deadline = 0.0
+        self._holder = 0
+        self._ending = False
+        self._mute = ""
+        """Why the holder is asked nothing more: an answer that comes late would pass for that to the next question."""
 
     def __enter__(self) -> Lease:
         return self
@@ -128,19 +161,24 @@ class Lease:
         """Have the holder started; nothing to do for one that was."""
         if self.parts:
             return
+        from stockade.netns.diverted import RELAY_PORT, needs_relay
         from stockade.netns.ruleset import rules_text
 
         spec = self.spec
-        text = rules_text(spec.kind, spec.rules, private=spec.private, tcp_port=TCP_PORT, udp_port=UDP_PORT)
+        relay = RELAY_PORT if needs_relay(spec) else 0
+        edge = tuple(each.host for each in spec.edge)
+        ports = {"tcp_port": TCP_PORT, "udp_port": UDP_PORT, "relay_port": relay}
+        text = rules_text(spec.kind, spec.rules, private=spec.private, edge=edge, **ports)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
         try:
             job = {
                 "kind": spec.kind,
                 "rules": text,
+                "relay": relay > 0,
                 "site": spec.site,
                 "nft": spec.nft,
-                "sockets": sockets_of(spec.kind),
+                "sockets": sockets_of(spec.kind, relay),
             }
             self.parts["holder"] = self.spawner.holder(job, theirs.fileno())
         finally:
@@ -160,6 +198,9 @@ class Lease:
             return
         latest = time.monotonic() + READY_SECONDS
         self._deadline = latest if until is None else min(until, latest)
+        # While the holder is being made: threads alone take 2 ms to load.
+        from stockade.netns import service  # noqa: F401
+
         answer, fds = self._hear("holder", self._deadline)
         self._handed = [socket.socket(fileno=fd) for fd in fds]
         if not answer["ready"]:
@@ -191,14 +232,22 @@ class Lease:
         if self.service is not None:
             self.service.restart()
 
-    def command(self, text: str) -> dict[str, Any]:
-        """Run nft commands in the lease; text that begins with ``?`` is a query. Raises LeaseFailed."""
+    def command(self, text: str, *, patient: bool = True) -> dict[str, Any]:
+        """Run nft commands in the lease; text that begins with ``?`` is a query. Raises LeaseFailed.
+
+        ``patient``: also with a holder that somebody stopped, who may let it go on, until the run ends.
+        """
         assert self.control is not None
+        if self._mute:
+            raise failed("holder", self._mute)
         try:
             self.control.send(text.encode())
         except ConnectionError:
             raise failed("holder", "it ended") from None
-        answer, _fds = self._hear("holder", time.monotonic() + READY_SECONDS)
+        self._mute = self._silence(patient)
+        if self._mute:
+            raise failed("holder", self._mute)
+        answer, _fds = self._hear("holder", time.monotonic())
         if "error" in answer:
             raise failed("nft", answer["error"])
         found: dict[str, Any] = answer["ok"]
@@ -222,7 +271,7 @@ class Lease:
 
         # A connector that is killed takes its link along first; the keeper hears of its end much later.
         try:
-            return "" if self.command(f"link {LINK}")["up"] else self.spec.connector
+            return "" if self.command(f"link {LINK}", patient=False)["up"] else self.spec.connector
         except LeaseFailed as error:
             return error.part
 
@@ -235,14 +284,20 @@ class Lease:
         from stockade.netns.egress import report_of
 
         assert self.service is not None
+        self._ending = True
         seen = self.service.stop()
+        self._close_edge()
+        self.service.settle()
         document = self.command("?list table inet stockade")
         report = report_of(self.spec.kind, seen, document)
-        return report.replace(notes=(*report.notes, *idle_entries(self.spec)))
+        requests = self.edge.requests() if self.edge is not None else ()
+        return report.replace(notes=(*report.notes, *idle_entries(self.spec)), requests=requests)
 
     def close(self) -> None:
         """Take everything down. What fails does not keep the rest from being tried."""
-        steps = [self._stop_service, self._close_fds, *(part.close for part in reversed(self.parts.values()))]
+        self._ending = True
+        parts = [part.close for part in reversed(self.parts.values())]
+        steps = [self._stop_service, self._close_edge, self._close_fds, *parts]
         self.parts = {}
         for step in steps:
             try:
@@ -253,7 +308,7 @@ class Lease:
     def _serve(self) -> None:
         from stockade.netns.service import Service
 
-        service = Service(self.spec, self._handed, self.command, self.upstream)
+        service = Service(self.spec, self._handed, self.command, self.upstream, edge=lambda: self.edge)
         self.service, self._handed = service, []
         try:
             service.start()
@@ -268,6 +323,11 @@ class Lease:
             self.service.stop()
             self.service.close()
 
+    def _close_edge(self) -> None:
+        """After the service, which gives it connections. A second time does nothing."""
+        if self.edge is not None:
+            self.edge.close()
+
     def _close_fds(self) -> None:
         for fd in (self._exit, self._ready, *(self.namespaces or ())):
             if fd >= 0:
@@ -279,6 +339,7 @@ class Lease:
 
     def _take(self, pid: int) -> None:
         """Hold the holder's namespaces by descriptor. The pid can't be another's: its socket is still open."""
+        self._holder = pid
         flags = os.O_RDONLY | os.O_CLOEXEC
         try:
             user = os.open(f"/proc/{pid}/ns/user", flags)
@@ -330,6 +391,19 @@ class Lease:
         poll.register(self.control, select.POLLIN)
         return any(events & select.POLLHUP for _fd, events in poll.poll(0))
 
+    def _silence(self, patient: bool) -> str:
+        """Wait for an answer of the holder. Why none comes; empty once one is there."""
+        assert self.control is not None
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        deadline = time.monotonic() + READY_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            if poll.poll(min(left, STOPPED) * 1000):
+                return ""
+            if (self._ending or not patient) and is_stopped(self._holder):
+                return "it is stopped"
+        return f"it did not answer within {READY_SECONDS:g} s"
+
     def _hear(self, part: str, deadline: float) -> tuple[dict[str, Any], list[int]]:
         assert self.control is not None
         wait_readable(self.control.fileno(), deadline, part)
@@ -351,12 +425,17 @@ class Lease:
         return marshal.loads(body[1:]), fds  # noqa: S302
 
 
-def sockets_of(kind: str) -> list[tuple[int, int, str, int]]:
-    """Family, type, address and port of the sockets that the holder opens, in the order the service expects."""
+def sockets_of(kind: str, relay: int = 0) -> list[tuple[int, int, str, int]]:
+    """Family, type, address and port of the sockets that the holder opens, in the order the service expects.
+
+    ``relay`` is the port of the relay, or 0.
+    """
     names = [
         (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1", 53),
         (socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", 53),
     ]
+    if relay:
+        names.append((socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", relay))
     if kind != "record":
         return [(int(family), int(kind_), address, port) for family, kind_, address, port in names]
     sinks = [
@@ -401,6 +480,15 @@ def wait_readable(fd: int, deadline: float, part: str) -> None:
     left = max(0.0, deadline - time.monotonic())
     if not poll.poll(left * 1000):
         raise failed(part, f"it was not ready within {left:.3g} s", LeaseLate)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger holds a process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
+    except OSError:
+        return False
 
 
 def failed(part: str, cause: str, kind: type[LeaseFailed] = LeaseFailed) -> LeaseFailed:

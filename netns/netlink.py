@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+else:
+    import _socket as socket  # ``socket`` itself pulls in enum and selectors, which costs milliseconds
 
 RTM_NEWROUTE, NLMSG_ERROR = 24, 2
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE = 0x1, 0x4, 0x400, 0x100
@@ -31,10 +36,13 @@ def everything_is_local(family: int, index: int, sequence: int) -> bytes:
 def make_everything_local() -> None:
     """Route all of IPv4, and of IPv6 where the kernel has it, to this namespace's own loopback. Raises OSError."""
     index = socket.if_nametoindex("lo")
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as link:
+    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    try:
         exchange(link, everything_is_local(socket.AF_INET, index, 1))
         if os.path.exists("/proc/net/if_inet6"):
             exchange(link, everything_is_local(socket.AF_INET6, index, 2))
+    finally:
+        link.close()
 
 
 def exchange(link: socket.socket, message: bytes) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BINDING = "nftables"
 LIBRARY = "libnftables.so.1"
 PRIORITIES = {"mangle": -150, "filter": 0}
+DIVERTING = "type nat hook output priority -100; policy accept;"
 LONGEST_MESSAGE = 300
 NFT_SECONDS = 10
 
@@ -82,9 +83,13 @@ class Nft:
             raise _failed("read packet rules", "the answer is no document")
         return document
 
-    def verify(self, kind: str) -> None:
-        """Compare the kernel's chains with what was loaded for ``kind``. Raises LeaseFailed where they differ."""
-        if fault := mismatch(kind, self._loaded, found_chains(self.query(f"list table {TABLE}"))):
+    def verify(self, kind: str, *, relay: bool = False) -> None:
+        """Compare the kernel's chains with what was loaded for ``kind``. Raises LeaseFailed where they differ.
+
+        ``relay``: connections are led to one, as in every recording lease.
+        """
+        found = found_chains(self.query(f"list table {TABLE}"))
+        if fault := mismatch(kind, self._loaded, found, relay=relay):
             raise _failed("verify packet rules", fault)
 
     def _command(self, text: str, verb: str, *, reading: bool) -> str:
@@ -146,14 +151,19 @@ def found_chains(document: dict[str, Any]) -> dict[str, tuple[str, int]]:
     return found
 
 
-def mismatch(kind: str, loaded: dict[str, tuple[str, int]], found: dict[str, tuple[str, int]]) -> str:
+def mismatch(
+    kind: str, loaded: dict[str, tuple[str, int]], found: dict[str, tuple[str, int]], *, relay: bool = False
+) -> str:
     """Why ``found`` may not be trusted to police a lease of ``kind`` (pure); empty if it may."""
     expected = {name: (_numbered(base), count) for name, (base, count) in loaded.items()}
     for name, hook in (("output", "output"), ("input", "input"), ("forward", "forward")):
         if expected.get(name, ("", 0))[0] != f"type filter hook {hook} priority 0; policy drop;":
             return f"no rules were loaded that drop by default on {hook}"
-    if ("divert" in expected) != (kind == "record"):
+    if ("witness" in expected) != (kind == "record"):
         return f"the rules that were loaded are not those of {kind}"
+    diverting = expected.get("divert", ("", 0))[0]
+    if diverting != (DIVERTING if relay or kind == "record" else ""):
+        return "no rules were loaded that divert" if relay else "rules were loaded that divert"
     for name in sorted(expected.keys() | found.keys()):
         if found.get(name) != expected.get(name):
             return f"chain {name}: loaded {_told(expected.get(name))}, found {_told(found.get(name))}"

@@ -64,8 +64,8 @@ class _Waiting(Record):
 class Resolver:
     """Answers on ``udp`` and on the listening ``tcp``, which become its own.
 
-    ``kind`` is ``allow``, ``open`` or ``record``; ``private`` as in the policy. ``admit(rules, addresses, seconds)``
-    opens the network to the addresses of a name that these rules mean (none for ``open``), and raises if it can't;
+    ``kind`` is ``allow``, ``open`` or ``record``; ``private`` as in the policy. ``admit(rules, name, addresses, seconds)``
+    opens the network to the addresses of a name, which these rules mean (none for ``open``), and raises if it can't;
     it is not called for ``record``. ``record`` gets every event, also of a flood: bounding them is its business.
     ``synthetic`` is shared by resolvers that answer for one recording network. All are called in the thread that polls.
     """
@@ -77,7 +77,7 @@ class Resolver:
         *,
         rules: Sequence[HostRule],
         kind: str,
-        admit: Callable[[Sequence[HostRule], Sequence[str], int], None],
+        admit: Callable[[Sequence[HostRule], str, Sequence[str], int], None],
         upstream: Upstream,
         record: Callable[[NameEvent], None],
         private: bool = False,
@@ -214,7 +214,7 @@ class Resolver:
         good, held = screen(lookup.addresses, self._rules, self._private)
         good = tuple(address for address in good if ":" not in address)[:MOST_ADDRESSES]  # only A is looked up
         ttl = lookup.ttl or 0
-        failure = self._admitted(waiting[0].verdict.rules, good, ttl) if good else ""
+        failure = self._admitted(waiting[0], good, ttl) if good else ""
         for one in waiting:
             if held:
                 self._note(one.question, "rebinding", held)
@@ -225,10 +225,10 @@ class Resolver:
             else:
                 self._disappoint(one, lookup, held=bool(held))
 
-    def _admitted(self, rules: Sequence[HostRule], addresses: Sequence[str], ttl: int) -> str:
+    def _admitted(self, one: _Waiting, addresses: Sequence[str], ttl: int) -> str:
         """Empty, or why the addresses must not be answered."""
         try:
-            self._admit(rules, addresses, ttl + SLACK)
+            self._admit(one.verdict.rules, one.question.name, addresses, ttl + SLACK)
         except Exception:  # whatever went wrong, the rules do not let these addresses pass
             return "the address could not be admitted"
         return ""

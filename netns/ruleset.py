@@ -12,13 +12,13 @@ without a port. Refusal of TCP is a reset, of all else an ICMP error: both fail 
 
 from __future__ import annotations
 
+from stockade.netns.diverted import LET_THROUGH, divert
 from stockade.netns.ruletext import (
     FAMILIES,
     FRAGMENT,
     KEYS,
     REJECTED,
     SIZES,
-    TABLE,
     TOP_PORT,
     Chain,
     Set,
@@ -26,8 +26,13 @@ from stockade.netns.ruletext import (
     base_line,
     both,
     count,
+    group_of,
+    groups,
+    port_number,
+    refresh,
     refused,
     render,
+    set_name,
 )
 from stockade.policies.hosts import METADATA
 
@@ -35,6 +40,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from stockade.netns.ruletext import Group
     from stockade.policies.hosts import HostRule
 
 LEASE = "10.0.2.0/24"
@@ -65,9 +71,6 @@ TUNNELS6 = "{ 2001::/32, 2002::/16 }"
 LONGEST_SECONDS = 7 * 24 * 3600
 UDP_SECONDS = 120
 
-Group = tuple[str, int, int]
-"""Protocol and port range: rules that share them share their sets."""
-
 
 def rules_text(
     kind: str,
@@ -77,21 +80,26 @@ def rules_text(
     dns_port: int = 53,
     tcp_port: int = 0,
     udp_port: int = 0,
+    edge: Sequence[HostRule] = (),
+    relay_port: int = 0,
 ) -> str:
     """The nft text of one lease; to be loaded into a network namespace that has no table of ours yet.
 
     ``kind`` is allow, open or record. ``rules`` matter to allow only: ranges become part of the text, names get
     empty sets for ``admit_text``. ``private`` lets open reach private ranges. The ports are where record's redirects
-    go on 127.0.0.1 and ::1: queries, TCP, other UDP. ``ValueError`` for what can't be a rule.
+    go on 127.0.0.1 and ::1: queries, TCP, other UDP. With a ``relay_port`` there is one on 127.0.0.1 for addresses
+    whose name is checked, and names of TCP (those of ``edge`` too) get sets for them. ``ValueError`` for what can't be
+    a rule.
     """
     if kind == "record":
-        return _record_text(_port(dns_port), _port(tcp_port), _port(udp_port))
-    if kind == "allow":
-        sets, accepting = _allow(rules)
+        return _record_text(port_number(dns_port), port_number(tcp_port), port_number(udp_port))
+    if kind not in ("allow", "open"):
+        raise ValueError(f"not a kind of lease: {kind!r}")
+    sets, accepting = _allow(rules) if kind == "allow" else ((), _open(private))
+    if not relay_port:
         return _policing_text(sets, accepting)
-    if kind == "open":
-        return _policing_text((), _open(private))
-    raise ValueError(f"not a kind of lease: {kind!r}")
+    checked, chains = divert((*(rules if kind == "allow" else ()), *edge), port_number(relay_port), _UNDIVERTED)
+    return _policing_text((*sets, *checked), accepting, chains)
 
 
 def admit_text(matches: Sequence[HostRule], addresses: Sequence[str], seconds: int) -> str:
@@ -105,12 +113,12 @@ def admit_text(matches: Sequence[HostRule], addresses: Sequence[str], seconds: i
         raise ValueError(f"not a lifetime in seconds: {seconds!r}")
     if any(rule.name is None for rule in matches):
         raise ValueError("a rule by address admits nothing: its range is in the rules already")
-    split = _by_family(addresses)
+    split = by_family(addresses)
     commands: list[str] = []
-    for group in _groups(matches):
+    for group in groups(matches):
         for family, texts in split.items():
             if texts:
-                commands += _refresh(_set_name("named", family, group), texts, seconds)
+                commands += refresh(set_name("named", family, group), texts, seconds)
     return "".join(f"{command}\n" for command in commands)
 
 
@@ -126,17 +134,20 @@ def beyond_reach(rules: Iterable[HostRule]) -> tuple[HostRule, ...]:
 # --- allow and open ---------------------------------------------------------------------------------------------
 
 
-def _policing_text(sets: Sequence[Set], accepting: Sequence[str]) -> str:
+def _policing_text(sets: Sequence[Set], accepting: Sequence[str], diverting: Sequence[Chain] = ()) -> str:
     own = (
         *both("reached", "port", SIZES["reached"]),
         *both("dropped", "port", SIZES["dropped"]),
         *both("dropped_other", "other", SIZES["other"]),
     )
+    relayed = (LET_THROUGH,) if diverting else ()
+    output = (*_GUARDS, *relayed, *_GOING_ON, *accepting, "goto refused")
     chains = (
         REJECTED,
         *refused("dropped"),
         Chain("reached", "", count("reached", "accept")),
-        Chain("output", base_line("filter", "output", "filter", "drop"), (*_GUARDS, *accepting, "goto refused")),
+        *diverting,
+        Chain("output", base_line("filter", "output", "filter", "drop"), output),
         Chain("input", base_line("filter", "input", "filter", "drop"), _INPUT),
         Chain("forward", base_line("filter", "forward", "filter", "drop"), ()),
     )
@@ -165,6 +176,8 @@ _GUARDS = (
     # Options and routing headers can name another destination than the one that is looked at.
     "ip hdrlength > 5 goto refused",
     "exthdr rt exists goto refused",
+)
+_GOING_ON = (
     "ct state established goto reached",
     # The kernel's own neighbour discovery: dropped, but no attempt of the program.
     "icmpv6 type { mld-listener-report, mld2-listener-report, nd-router-solicit, nd-neighbor-solicit, "
@@ -172,6 +185,7 @@ _GUARDS = (
     f"ip daddr {NEVER4} goto refused",
     f"ip6 daddr {NEVER6} goto refused",
 )
+_UNDIVERTED = ("ip daddr 127.0.0.0/8", "ip6 daddr ::1", f"ip daddr {METADATA4}", f"ip daddr {NEVER4}")
 _INPUT = (
     'iif "lo" accept',
     "ct state established accept",
@@ -182,18 +196,18 @@ _INPUT = (
 def _allow(rules: Sequence[HostRule]) -> tuple[tuple[Set, ...], tuple[str, ...]]:
     sets: list[Set] = []
     accepting: list[str] = []
-    named = _groups(rule for rule in rules if rule.network is None)
-    fixed = _groups(rule for rule in rules if rule.network is not None)
+    named = groups(rule for rule in rules if rule.network is None)
+    fixed = groups(rule for rule in rules if rule.network is not None)
     ranges = _ranges(rules)
     for group in dict.fromkeys((*fixed, *named)):
         for family in FAMILIES:
             added = []
             if elements := ranges.get((group, family)):
                 added.append(
-                    Set(_set_name("fixed", family, group), address_type(family), "interval", elements=elements)
+                    Set(set_name("fixed", family, group), address_type(family), "interval", elements=elements)
                 )
             if group in named:
-                name = _set_name("named", family, group)
+                name = set_name("named", family, group)
                 added.append(Set(name, address_type(family), "timeout", SIZES["named"]))
             sets += added
             accepting += [_accepting(group, family, each.name) for each in added]
@@ -228,9 +242,9 @@ def _ranges(rules: Iterable[HostRule]) -> dict[tuple[Group, int], tuple[str, ...
     for rule in listed:
         network = ipaddress.ip_network(_text(rule.network))
         if isinstance(network, ipaddress.IPv4Network):
-            found4.setdefault(_group(rule), []).append(network)
+            found4.setdefault(group_of(rule), []).append(network)
         else:
-            found6.setdefault(_group(rule), []).append(network)
+            found6.setdefault(group_of(rule), []).append(network)
     merged = {(group, 4): tuple(map(str, ipaddress.collapse_addresses(each))) for group, each in found4.items()}
     return merged | {
         (group, 6): tuple(map(str, ipaddress.collapse_addresses(each))) for group, each in found6.items()
@@ -298,22 +312,8 @@ _WITNESS = (
 # --- parts ------------------------------------------------------------------------------------------------------
 
 
-def _set_name(use: str, family: int, group: Group) -> str:
-    return f"{use}{family}_{group[0]}_{group[1]}_{group[2]}"
-
-
-def _refresh(name: str, addresses: Sequence[str], seconds: int) -> list[str]:
-    """An ``add`` of what exists leaves the old time in place before Linux 6.12, a ``delete`` of what doesn't fails.
-
-    The three take effect as one: no packet sees the address missing.
-    """
-    plain = ", ".join(addresses)
-    timed = ", ".join(f"{address} timeout {seconds}s" for address in addresses)
-    place = f"element {TABLE} {name}"
-    return [f"add {place} {{ {plain} }}", f"delete {place} {{ {plain} }}", f"add {place} {{ {timed} }}"]
-
-
-def _by_family(addresses: Iterable[str]) -> dict[int, list[str]]:
+def by_family(addresses: Iterable[str]) -> dict[int, list[str]]:
+    """The addresses, each once and in canonical form. ``ValueError`` for what can't be admitted."""
     import ipaddress
 
     split: dict[int, dict[str, None]] = {4: {}, 6: {}}
@@ -323,23 +323,6 @@ def _by_family(addresses: Iterable[str]) -> dict[int, list[str]]:
             raise ValueError(f"not an address to admit: {text!r}")
         split[address.version][str(address)] = None
     return {family: list(texts) for family, texts in split.items()}
-
-
-def _groups(rules: Iterable[HostRule]) -> tuple[Group, ...]:
-    return tuple(dict.fromkeys(_group(rule) for rule in rules))
-
-
-def _group(rule: HostRule) -> Group:
-    low, high = _port(rule.low), _port(rule.high)
-    if rule.protocol not in ("tcp", "udp") or low > high:
-        raise ValueError(f"not a rule: {rule!r}")
-    return "tcp" if rule.protocol == "tcp" else "udp", low, high
-
-
-def _port(value: int) -> int:
-    if type(value) is not int or not 1 <= value <= TOP_PORT:
-        raise ValueError(f"not a port: {value!r}")
-    return value
 
 
 def _text(value: object) -> str:

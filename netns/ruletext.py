@@ -9,7 +9,9 @@ from stockade.policies.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from stockade.policies.hosts import HostRule
 
 TABLE = "inet stockade"
 TOP_PORT = 65535
@@ -23,6 +25,10 @@ KEYS = {
     "source": ("inet_service . {address} . inet_service", "udp sport . {family} daddr . udp dport"),
 }
 FAMILIES = {4: "ip", 6: "ip6"}
+
+
+Group = tuple[str, int, int]
+"""Protocol and port range: rules that share them share their sets."""
 
 
 class Set(Record):
@@ -139,3 +145,35 @@ def _render_chain(each: Chain) -> str:
 def _block(word: str, name: str, lines: Iterable[str]) -> str:
     inner = "".join(f"\t\t{line}\n" for line in lines)
     return f"\t{word} {name} {{\n{inner}\t}}\n"
+
+
+def set_name(use: str, family: int, group: Group) -> str:
+    return f"{use}{family}_{group[0]}_{group[1]}_{group[2]}"
+
+
+def refresh(name: str, addresses: Sequence[str], seconds: int) -> list[str]:
+    """An ``add`` of what exists leaves the old time in place before Linux 6.12, a ``delete`` of what doesn't fails.
+
+    The three take effect as one: no packet sees the address missing.
+    """
+    plain = ", ".join(addresses)
+    timed = ", ".join(f"{address} timeout {seconds}s" for address in addresses)
+    place = f"element {TABLE} {name}"
+    return [f"add {place} {{ {plain} }}", f"delete {place} {{ {plain} }}", f"add {place} {{ {timed} }}"]
+
+
+def groups(rules: Iterable[HostRule]) -> tuple[Group, ...]:
+    return tuple(dict.fromkeys(group_of(rule) for rule in rules))
+
+
+def group_of(rule: HostRule) -> Group:
+    low, high = port_number(rule.low), port_number(rule.high)
+    if rule.protocol not in ("tcp", "udp") or low > high:
+        raise ValueError(f"not a rule: {rule!r}")
+    return "tcp" if rule.protocol == "tcp" else "udp", low, high
+
+
+def port_number(value: int) -> int:
+    if type(value) is not int or not 1 <= value <= TOP_PORT:
+        raise ValueError(f"not a port: {value!r}")
+    return value

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from stockade.netns.admission import Admission
+    from stockade.netns.carrying import Carrying
     from stockade.netns.egress import Ledger
-    from stockade.netns.lease import LeaseSpec
+    from stockade.netns.lease import Edge, LeaseSpec
+    from stockade.netns.relay import Relay
     from stockade.netns.resolver import Resolver
     from stockade.netns.sinkhole import Sinkhole
     from stockade.netns.upstream import Synthetic, Upstream
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 QUIET = 0.06
 """Seconds that the start of a program has the interpreter for itself, unless somebody asks before."""
+NAMES = 2
+"""Sockets that names are asked on, in a lease that lets something out."""
 LAST_TURNS = 8
 """Rounds for what was sent before the program ended."""
 
@@ -40,10 +45,19 @@ class Service:
         sockets: Sequence[socket.socket],
         command: Callable[[str], dict[str, Any]],
         upstream: Upstream | None,
+        *,
+        edge: Callable[[], Edge | None] = lambda: None,
     ) -> None:
-        """``command`` runs nft text in the lease; only the service thread calls it until ``stop`` has returned."""
+        """``command`` runs nft text in the lease; only the service thread calls it until ``stop`` has returned.
+
+        ``edge`` is asked when a connection is for it.
+        """
         self.spec, self.sockets, self.command, self.upstream = spec, list(sockets), command, upstream
-        self.parts: list[Resolver | Sinkhole] = []
+        self.parts: list[Resolver | Sinkhole | Relay] = []
+        self.admission: Admission | None = None
+        """Only where a relay is, as the next."""
+        self.carrying: Carrying | None = None
+        self._edge = edge
         self.ledger: Ledger | None = None
         self.error = ""
         """Why the thread ended early; empty as long as it did not."""
@@ -80,6 +94,11 @@ class Service:
 
             self.ledger = Ledger(self.spec.kind, self._began)
         return self.ledger
+
+    def settle(self) -> None:
+        """Once stopped, and once the edge has ended its connections: put on record what those carried."""
+        if self.carrying is not None:
+            self.carrying.settle()
 
     def close(self) -> None:
         """Close every socket, once stopped."""
@@ -124,6 +143,8 @@ class Service:
         from stockade.netns import names
 
         names.load()
+        if self._relayed():
+            from stockade.netns import carrying  # noqa: F401
         with self._guard:
             self._loading = False
             return not self._abandoned
@@ -171,11 +192,26 @@ class Service:
         self.sockets = [socket.socket(fileno=each.detach()) for each in self.sockets]
         synthetic = Synthetic()
         udp, tcp, *rest = self.sockets
+        if self._relayed():
+            self._add_relay(rest[0])
         self.parts.append(self._resolver(udp, tcp, synthetic, self.upstream or HostResolver()))
         if self.spec.kind == "record":
             udp6, tcp6, *sinks = rest
             self.parts.append(self._resolver(udp6, tcp6, synthetic, self.upstream or HostResolver()))
             self.parts.append(self._sinkhole(sinks, synthetic))
+
+    def _relayed(self) -> bool:
+        return self.spec.kind != "record" and len(self.sockets) > NAMES
+
+    def _add_relay(self, listening: socket.socket) -> None:
+        """Where the names of connections are read, before anybody is told an address that leads there."""
+        from stockade.netns.admission import Admission
+        from stockade.netns.carrying import Carrying
+
+        assert self.ledger is not None
+        self.admission = Admission(self.spec.rules, self.spec.edge, self.spec.check)
+        self.carrying = Carrying(self.spec, self.admission, self.ledger, self._edge)
+        self.parts.append(self.carrying.relay(listening))
 
     def _resolver(
         self, udp: socket.socket, tcp: socket.socket, synthetic: Synthetic, upstream: Upstream
@@ -186,7 +222,7 @@ class Service:
         return Resolver(
             udp,
             tcp,
-            rules=self.spec.rules,
+            rules=self.admission.rules() if self.admission is not None else self.spec.rules,
             kind=self.spec.kind,
             admit=self._admit,
             upstream=upstream,
@@ -211,12 +247,17 @@ class Service:
             record=self.ledger.add_seen,
         )
 
-    def _admit(self, rules: Sequence[HostRule], addresses: Sequence[str], seconds: int) -> None:
+    def _admit(self, rules: Sequence[HostRule], name: str, addresses: Sequence[str], seconds: int) -> None:
         from stockade.netns.ruleset import admit_text
 
-        text = admit_text(rules, addresses, seconds)
+        plan = None
+        if self.admission is not None:
+            plan = self.admission.plan(rules, name, addresses, seconds)
+        text = admit_text(rules, addresses, seconds) if plan is None else plan.text
         if text:
             self.command(text)
+        if self.admission is not None and plan is not None:
+            self.admission.keep(plan)
 
     def _look_at_flows(self) -> None:
         """Where each source port has sent datagrams, by the rules' own record."""

@@ -70,6 +70,8 @@ def needs(resolved: Resolved, *, real_root: bool, keep_root: bool) -> dict[str, 
     required = [*REQUIRED, *EGRESS.get(resolved.egress, EGRESS["open"])]
     if resolved.egress not in ("none", "record"):
         required.append(CONNECTORS.get(resolved.connector, resolved.connector))
+        if resolved.edge:
+            required.append("edge")
     if resolved.workspace == "overlay":
         required.append("overlay")
     wanted = list(WANTED)

@@ -7,8 +7,8 @@ the TOML shape, ``layers`` merges parsed values; neither knows how a single valu
 from __future__ import annotations
 
 from stockade.policies.errors import PolicyError
+from stockade.policies.hosts import CHECKS, parse_rule
 from stockade.policies.hosts import WANTED as HOST_WANTED
-from stockade.policies.hosts import parse_rule
 from stockade.policies.text import either, quoted
 from stockade.policies.units import (
     COUNT_WANTED,
@@ -42,6 +42,9 @@ ATTRIBUTES = {
     "network.egress": "egress",
     "network.allow": "allow",
     "network.private": "private",
+    "network.check": "check",
+    "network.edge": "edge",
+    "network.mask_queries": "mask_queries",
     "network.connector": "connector",
     "limits.timeout": "timeout",
     "limits.cpu": "cpu",
@@ -62,6 +65,7 @@ WORDS = {
     "filesystem.workspace": ("read-only", "read-write", "overlay", "none"),
     "filesystem.toolchains": ("auto", "none"),
     "network.egress": ("none", "record", "allow", "open"),
+    "network.check": ("auto", "name", "address"),
     "network.connector": ("auto", "slirp4netns", "pasta"),
     "syscalls.filter": ("default", "strict", "off"),
     "process.user": ("auto", "caller", "unprivileged"),
@@ -73,6 +77,10 @@ GLOB_WANTED = 'write a path or a glob: absolute, "~/..." or relative to the work
 HOME_WANTED = 'write "empty" or the path of a directory (a directory of that name: "./empty")'
 NAMES_WANTED = 'write variable names such as "LANG", or a prefix such as "LC_*"'
 SET_WANTED = 'write a table of names and texts such as { CI = "1" }'
+EDGE_WANTED = "write [[network.edge]] tables with a host, and methods, paths, headers if need be"
+TABLE_WANTED = (
+    f'write a table such as {{ host = "api.example.com", check = "name" }}, where check is {either(CHECKS)}'
+)
 LONGEST_PATH = 4096
 
 ALLOWED = {
@@ -87,6 +95,8 @@ ALLOWED = {
     "environment.set": SET_WANTED,
     "network.allow": f"in a list, {HOST_WANTED}",
     "network.private": "write true or false",
+    "network.edge": EDGE_WANTED,
+    "network.mask_queries": "write true or false",
     **dict.fromkeys(("limits.timeout", "limits.cpu"), DURATION_WANTED),
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), SIZE_WANTED),
     **dict.fromkeys(("limits.processes", "limits.open_files"), COUNT_WANTED),
@@ -132,11 +142,29 @@ def check_contradictions(values: Mapping[str, Any], source: str) -> None:
             f'could not use {source}: mode = "off" and filesystem.workspace = "overlay" contradict each other',
             remedy='an unconfined run writes to the host: drop one of the two, or set mode = "auto"',
         )
+    _check_checks(values, source)
+    if edge := values.get("network.edge"):
+        from stockade.policies.edgefields import check_amount
+
+        check_amount(edge, f"network.edge of {source}")
     if values.get("network.allow") and "network.egress" in values and egress != "allow":
         raise PolicyError(
             f'could not use {source}: network.allow names hosts, but network.egress is "{egress}"',
             remedy='set network.egress = "allow", or empty network.allow',
         )
+
+
+def _check_checks(values: Mapping[str, Any], source: str) -> None:
+    """Names can't be checked in UDP packets, so where all must be, an entry has to say that its own is not."""
+    if values.get("network.check") != CHECKS[-1]:
+        return
+    for text in values.get("network.allow", ()):
+        rule = parse_rule(text) if text.startswith("udp://") else None
+        if rule is not None and rule.name is not None and rule.check is None:
+            raise PolicyError(
+                f'could not use {source}: network.check = "name", but the name of {quoted(text)} can\'t be seen in UDP',
+                remedy=f'write "{text} check=address", or drop it',
+            )
 
 
 def check_path(text: str, where: str, *, wanted: str = PATH_WANTED, wildcards: str = "*?") -> str:
@@ -202,8 +230,36 @@ def _variable(name: str) -> bool:
     return bool(name) and not any(letter in "=\0*?[" for letter in name)
 
 
-def _hosts(value: Iterable[str], where: str) -> tuple[str, ...]:
-    return _unique(parse_rule(text, where).text for text in value)
+def _hosts(value: Iterable[str | Mapping[str, Any]], where: str) -> tuple[str, ...]:
+    return _unique(parse_rule(_host_text(entry, where), where).text for entry in value)
+
+
+def _host_text(entry: str | Mapping[str, Any], where: str) -> str:
+    """An entry as text; it may also be a table of ``host`` and ``check``."""
+    if isinstance(entry, str):
+        return entry
+    host, check = entry.get("host"), entry.get("check")
+    if set(entry) - {"host", "check"} or not isinstance(host, str) or (check is not None and check not in CHECKS):
+        raise PolicyError(f"could not use {where}: {quoted(entry)} is not allowed", remedy=TABLE_WANTED)
+    if check is not None and " " in host:
+        raise PolicyError(f"could not use {where}: {quoted(host)} has a space in it", remedy=TABLE_WANTED)
+    return host if check is None else f"{host} check={check}"
+
+
+def _edge(value: Iterable[Mapping[str, Any]], where: str) -> tuple[str, ...]:
+    if not value:
+        return ()
+    from stockade.policies.edgefields import parse_edge
+
+    return _unique(parse_edge(value, where))
+
+
+def _edge_tables(lines: Iterable[str]) -> list[dict[str, Any]]:
+    if not lines:
+        return []
+    from stockade.policies.edgefields import edge_table
+
+    return [edge_table(line) for line in lines]
 
 
 def _flag(value: Any, where: str) -> bool:
@@ -233,6 +289,8 @@ PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "environment.set": _assigned,
     "network.allow": _hosts,
     "network.private": _flag,
+    "network.edge": _edge,
+    "network.mask_queries": _flag,
     **dict.fromkeys(("limits.timeout", "limits.cpu"), parse_duration),
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), parse_size),
     **dict.fromkeys(("limits.processes", "limits.open_files"), parse_count),
@@ -240,6 +298,7 @@ PARSERS: dict[str, Callable[[Any, str], Any]] = {
 
 RENDERERS: dict[str, Callable[[Any], Any]] = {
     "environment.set": dict,
+    "network.edge": _edge_tables,
     **dict.fromkeys(("limits.timeout", "limits.cpu"), render_duration),
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), render_size),
     **dict.fromkeys(("limits.processes", "limits.open_files"), render_count),

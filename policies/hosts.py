@@ -1,7 +1,8 @@
 """The grammar of one ``network.allow`` entry (pure): parse it once, match names against it, compare two.
 
-    [tcp:// | udp://] name | *.name | address | range [:port | :low-high | :*]       default: tcp, port 443
+    [tcp:// | udp://] name | *.name | address | range [:port | :low-high | :*] [ check=KIND]
 
+The default is TCP port 443. KIND says for one entry what ``network.check`` says for all.
 Every refusal is a ``PolicyError`` that quotes the entry. Resolves nothing and opens nothing; its
 counterparts are ``netns.names`` and ``netns.ruleset``.
 """
@@ -25,8 +26,11 @@ METADATA = (
 
 WANTED = (
     "write a name (api.example.com), *.example.com, an address or a range (192.0.2.0/24); "
-    "a port as :443, :8000-8010 or :*; an IPv6 address with a port as [2001:db8::1]:443; udp:// in front for UDP"
+    "a port as :443, :8000-8010 or :*; an IPv6 address with a port as [2001:db8::1]:443; udp:// in front for UDP; "
+    "check=name behind it (a.example check=name) for one whose name is always checked"
 )
+CHECKS = ("address", "auto", "name")
+"""What ``check`` may say, from the loosest to the strictest."""
 LONGEST_ENTRY = 300
 LONGEST_NAME = 253
 LETTERS_DIGITS_HYPHEN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -50,6 +54,8 @@ class HostRule(Record):
     high: int
     text: str
     """The entry in its shortest form; parsing it again gives an equal rule."""
+    check: str | None = None
+    """One of ``CHECKS`` if the entry says so itself; None: it follows ``network.check``."""
 
 
 class _Fault(Exception):
@@ -59,7 +65,7 @@ class _Fault(Exception):
 def parse_rule(text: str, where: str = "the allow entry") -> HostRule:
     """The rule that ``text`` stands for. ``where`` names the setting in the ``PolicyError``."""
     try:
-        return _parse(text)
+        return _checked(text)
     except _Fault as fault:
         raise PolicyError(f"could not use {where} {quoted(text)}: {fault}", remedy=WANTED) from None
 
@@ -77,8 +83,15 @@ def matches_name(rule: HostRule, name: str) -> bool:
     return all(_asked_label(label) for label in asked[: -len(rule.name) - 1].split("."))
 
 
+def effective_check(rule: HostRule, check: str) -> str:
+    """How connections under a rule are told apart, given ``network.check``: addresses and UDP have no name to see."""
+    return "address" if rule.name is None or rule.protocol == "udp" else rule.check or check
+
+
 def covers(outer: HostRule, inner: HostRule) -> bool:
-    """Whether everything that ``inner`` allows is allowed by ``outer`` too."""
+    """Whether everything that ``inner`` allows is allowed by ``outer`` too, whatever ``network.check`` will be."""
+    if not _as_strict(outer.check, inner.check):
+        return False
     if outer.protocol != inner.protocol or not outer.low <= inner.low <= inner.high <= outer.high:
         return False
     if outer.network is not None and inner.network is not None:
@@ -88,6 +101,31 @@ def covers(outer: HostRule, inner: HostRule) -> bool:
     if outer.name == inner.name:
         return outer.wildcard == inner.wildcard
     return outer.wildcard and inner.name.endswith(f".{outer.name}")
+
+
+def _as_strict(outer: str | None, inner: str | None) -> bool:
+    """An entry that follows ``network.check`` may be made stricter than any value of it, but not tied to one."""
+    if outer is None or inner is None:
+        return outer is None and inner in (None, CHECKS[-1])
+    return CHECKS.index(inner) >= CHECKS.index(outer)
+
+
+def _checked(text: str) -> HostRule:
+    """The rule with what it says of its check, if anything: a word of its own after one space."""
+    entry, mark, kind = text.partition(" check=") if isinstance(text, str) else (text, "", "")
+    rule = _parse(entry)
+    if not mark:
+        return rule
+    if kind not in CHECKS:
+        _refuse(f"check={quoted(kind)} is none of {', '.join(CHECKS)}")
+    if rule.name is None or rule.protocol == "udp":
+        if kind != "address":
+            _refuse(
+                f"no name can be seen {'under an address' if rule.name is None else 'in UDP'}: only check=address fits"
+            )
+        if rule.name is None:
+            return rule
+    return rule.replace(check=kind, text=f"{rule.text} check={kind}")
 
 
 def _parse(text: str) -> HostRule:

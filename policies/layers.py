@@ -26,6 +26,7 @@ LISTS = (
     "filesystem.hide",
     "filesystem.protect",
     "network.allow",
+    "network.edge",
     "environment.pass",
 )
 ADDED = {"options": LISTS, "project": ("filesystem.hide", "filesystem.protect")}
@@ -185,6 +186,6 @@ def _without_idle_hosts(merged: Merged, layer: Layer) -> Merged:
 
 
 def _check_merged(values: dict[str, Any], origin: dict[str, str]) -> None:
-    keys = ("mode", "network.egress", "network.allow", "filesystem.workspace")
+    keys = ("mode", "network.egress", "network.allow", "network.check", "filesystem.workspace")
     said = ", ".join(f"{key} from {origin[key]}" for key in keys)
     check_contradictions(values, f"the merged policy ({said})")

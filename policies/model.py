@@ -41,8 +41,11 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may leave."""
 
     egress: Literal["none", "record", "allow", "open"] | UnsetType = UNSET
-    allow: tuple[str, ...] | UnsetType = UNSET
+    allow: tuple[str | dict[str, Any], ...] | UnsetType = UNSET
     private: bool | UnsetType = UNSET
+    check: Literal["auto", "name", "address"] | UnsetType = UNSET
+    edge: tuple[dict[str, Any], ...] | UnsetType = UNSET
+    mask_queries: bool | UnsetType = UNSET
     connector: Literal["auto", "slirp4netns", "pasta"] | UnsetType = UNSET
 
 
@@ -196,5 +199,6 @@ def _translated(error: msgspec.ValidationError, tree: dict[str, Any], source: st
     found = (tree.get(section, {}) if section else tree).get(field)
     remedy = ALLOWED.get(key) or f"write one of the sections {either(SECTIONS)}"
     kind = reason.partition(", got ")[2].strip("`")
-    cause = f"{quoted(found)} is not allowed" + (f" (a {kind} in it is of the wrong type)" if "[" in path else "")
+    shown = "what it says" if key == "network.edge" else quoted(found)  # a secret may have been written into that
+    cause = f"{shown} is not allowed" + (f" (a {kind} in it is of the wrong type)" if "[" in path else "")
     return PolicyError(f"could not use {key} of {source}: {cause}", remedy=remedy)

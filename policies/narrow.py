@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stockade.policies.errors import PolicyError
 from stockade.policies.fields import render_values
-from stockade.policies.hosts import covers, parse_rule
+from stockade.policies.hosts import CHECKS, covers, parse_rule
 from stockade.policies.text import quoted
 
 TYPE_CHECKING = False
@@ -23,11 +23,16 @@ WIDE_TO_NARROW: dict[str, tuple[object, ...]] = {
     "filesystem.toolchains": ("auto", "none"),
     "network.egress": ("open", "allow", "record", "none"),
     "network.private": (True, False),
+    "network.check": CHECKS,
+    "network.mask_queries": (False, True),
     "syscalls.filter": ("off", "default", "strict"),
     "process.user": ("caller", "auto", "unprivileged"),
 }
 FIXED = ("network.connector",)
 """Neither wide nor narrow: which of the host's programs reads the packets is not for foreign code to choose."""
+NEVER = ("network.edge",)
+"""Says where secrets go, and names programs to run for them: a project has no say in it, not even to take away
+(a host that the edge has narrowed may be allowed in full elsewhere)."""
 FREE = ("filesystem.hide", "filesystem.protect")
 """Lists a project adds to; adding only narrows."""
 
@@ -52,6 +57,10 @@ def check_narrowing(
     path absolute.
     """
     for key, value in asked.items():
+        if key in NEVER:
+            raise PolicyError(
+                f"could not apply the {label}: {key} is not for a project file to set", remedy=f"drop it: {REMEDY}"
+            )
         wider = _wider(key, value, granted, expand)
         if wider is not None:
             raise _widening(label, key, wider, granted, origin)
@@ -107,7 +116,9 @@ def _wider_allow(value: tuple[str, ...], granted: Mapping[str, Any], expand: Cal
     for text in value:
         rule = parse_rule(text)
         # "open" leaves private ranges out, so a project can't name addresses under it, only names.
-        if not (everything and rule.name) and not any(covers(outer, rule) for outer in rules):
+        if not (everything and rule.name and rule.check in (None, CHECKS[-1])) and not any(
+            covers(outer, rule) for outer in rules
+        ):
             return text
     return None
 

@@ -44,3 +44,10 @@ class Resolved(Record):
     user: str
     origin: tuple[tuple[str, str], ...]
     """Pairs of TOML key (``filesystem.write``) and the layer that set it."""
+    check: str = "auto"
+    """Whether the name inside a connection is looked at: ``name``, ``address`` (never), or ``auto``: where the
+    address turns out to be shared. An entry of ``allow`` may say otherwise for itself."""
+    edge: tuple[str, ...] = ()
+    """One line for each entry, in the order they are tried (see ``policies.edge``)."""
+    mask_queries: bool = False
+    """Whether the values in a query are left out of the record of requests."""

@@ -12,18 +12,19 @@ from stockade.policies.errors import SandboxUnavailable
 from stockade.sandbox.confinement import Confinement, prepare
 from stockade.sandbox.engine import Finished, Io, execute, not_started
 from stockade.sandbox.evidence import Evidence
-from stockade.sandbox.mounts import MASK
-from stockade.sandbox.program import diagnose
+from stockade.sandbox.mounts import BIND, BIND_RO, MASK, OVERLAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stockade.netns.lease import Lease, Report
     from stockade.netns.pool import LeasePool
     from stockade.policies.capability import Settlement
+    from stockade.sandbox.edge.session import Edge
     from stockade.sandbox.host import Host
     from stockade.sandbox.launch import Launch
     from stockade.sandbox.order import Order
     from stockade.sandbox.overlay import Layer
+    from stockade.sandbox.plan import Plan
     from stockade.sandbox.program import Diagnosis
     from stockade.sandbox.result import RunResult
     from stockade.sandbox.stopper import Stopper
@@ -57,7 +58,11 @@ def judge(order: Order) -> tuple[Settlement | None, Host | None]:
     from stockade.sandbox import probe
     from stockade.sandbox.survey import identify
 
-    host = probe.known(leased=order.policy.egress != "none", overlaid=order.policy.workspace == "overlay")
+    host = probe.known(
+        leased=order.policy.egress != "none",
+        overlaid=order.policy.workspace == "overlay",
+        edged=bool(order.policy.edge),
+    )
     identity = identify(order.policy, order.request.cwd)
     settled = settle(
         host.by_name(), needs(order.policy, real_root=identity.real_root, keep_root=identity.kept_root)
@@ -96,11 +101,17 @@ def confined(
 
     fresh = make_lease(order.policy, identify(order.policy, order.request.cwd).credentials)
     with fresh if leases is None else leases.take(fresh) as lease:
+        edge = None
         try:
             lease.start()
+            if order.policy.edge and order.policy.egress != "record":
+                from stockade.sandbox.edge import session
+
+                edge = session.begin(order.policy)
+                lease.edge = edge.session
         except OSError as error:
             raise not_started(error) from None
-        return boxed(order, io, settled, host, deadline, stopper, lease=lease)
+        return boxed(order, io, settled, host, deadline, stopper, lease=lease, edge=edge)
 
 
 def boxed(
@@ -112,6 +123,7 @@ def boxed(
     stopper: Stopper | None,
     *,
     lease: Lease | None,
+    edge: Edge | None = None,
     again: bool = True,
 ) -> RunResult:
     """Run in a box. A started ``lease`` gets ready while the run is being planned.
@@ -122,12 +134,16 @@ def boxed(
     assert host.bwrap is not None
     fresh_proc, use_filter = host.has("proc"), host.has("seccomp")
     start = prepare(order.policy, order.request, host.bwrap, fresh_proc=fresh_proc, use_filter=use_filter)
+    if edge is not None:
+        start = start.replace(plan=edge.equip(start.plan))
     plan = start.plan
     if order.inspect is not None:
         order.inspect(plan)
-    diagnosis = diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
-    if leads_terminal(io) and diagnosis.code == 0:  # else setsid would be what was executed
-        start = with_terminal(start)
+    diagnosis = None
+    if leads_terminal(io):
+        diagnosis = diagnosed(plan)
+        if diagnosis.code == 0:  # else setsid would be what was executed
+            start = with_terminal(start)
     if order.policy.workspace == "overlay":
         from stockade.sandbox import overlay
 
@@ -142,6 +158,9 @@ def boxed(
         from stockade.sandbox import probe
 
         probe.forget()
+        if result.rule == "never_executed" and (source := vanished_source(start)):
+            about = f"{source!r}, which was to be shown inside, has vanished"
+            return result.replace(reason=f"could not start the sandbox: {about} ({result.reason})")
     return result
 
 
@@ -150,14 +169,19 @@ def started(
     io: Io,
     settled: Settlement,
     start: Confinement,
-    diagnosis: Diagnosis,
+    diagnosis: Diagnosis | None,
     deadline: float | None,
     stopper: Stopper | None,
     lease: Lease | None,
     layer: Layer | None = None,
 ) -> RunResult:
-    """Carry a planned start out, to its verdict."""
+    """Carry a planned start out, to its verdict. ``diagnosis``: made while the box is being set up where it is None."""
     before = manifest(start)
+
+    def meanwhile() -> None:
+        nonlocal diagnosis
+        load_verdict(leased=lease is not None)
+        diagnosis = diagnosis or diagnosed(start.plan)
 
     def job(launch: Launch) -> dict[str, object]:
         whole = start.job(launch, lease)
@@ -171,7 +195,7 @@ def started(
         stopper=stopper,
         process_limit=start.process_limit,
         bounds=start.bounds(order.policy.cpu),
-        meanwhile=load_verdict,
+        meanwhile=meanwhile,
         lease=lease,
         confirm=None if layer is None else layer.confirm,
     )
@@ -179,14 +203,29 @@ def started(
     from stockade.sandbox.verdict import verdict
 
     notes = (*start.plan.notes, *more)
+    diagnosis = diagnosis or diagnosed(start.plan)
     return verdict(
         order, finished, diagnosis, settled=settled, notes=notes, before=before, start=start, report=report
     )
 
 
+def diagnosed(plan: Plan) -> Diagnosis:
+    """Why the program can't be executed, as far as that can be seen. To be asked before it is let go."""
+    from stockade.sandbox.program import diagnose
+
+    return diagnose(plan.argv[0], path=dict(plan.env).get("PATH", ""), cwd=plan.cwd, view=plan.view)
+
+
 def vanished(start: Confinement) -> bool:
     """Whether a file or socket that a mask was planned for is gone: other programs come and go while we look."""
     return any(mount.op == MASK and not os.path.lexists(mount.dest) for mount in start.plan.mounts)
+
+
+def vanished_source(start: Confinement) -> str:
+    """A place of the host that was planned to be shown and is gone; empty when all are there but our stand-ins."""
+    shown = (mount.source for mount in start.plan.mounts if mount.op in (BIND, BIND_RO, OVERLAY))
+    own = set(start.plan.stubs)
+    return next((source for source in shown if source not in own and not os.path.lexists(source)), "")
 
 
 def in_lease(lease: Lease | None, deadline: float | None) -> Finished | None:
@@ -221,9 +260,12 @@ def closed_lease(lease: Lease | None, finished: Finished) -> tuple[Finished, Rep
     return finished, report, notes
 
 
-def load_verdict() -> None:
+def load_verdict(*, leased: bool = False) -> None:
     """Import what comes after the run while the box is being set up."""
     from stockade.sandbox import verdict  # noqa: F401
+
+    if leased:
+        from stockade.netns import counters, egress  # noqa: F401
 
 
 def leads_terminal(io: Io) -> bool:
@@ -251,6 +293,8 @@ def manifest(start: Confinement) -> Manifest | None:
 
 def direct(order: Order, io: Io, deadline: float | None, stopper: Stopper | None) -> RunResult:
     """Run unconfined, with the caller's own environment."""
+    from stockade.sandbox.program import diagnose
+
     env = {**os.environ, **dict(order.request.env)}
     path = env.get("PATH", os.defpath)
     cwd = order.request.start or order.request.cwd

@@ -10,9 +10,8 @@ from stockade.policies.errors import SandboxUnavailable
 from stockade.policies.hosts import parse_rule
 from stockade.sandbox import hostcache
 from stockade.sandbox.bwrap import find_helper
-from stockade.sandbox.childsteps import HOLDER_FD
 from stockade.sandbox.keeperlink import begin
-from stockade.sandbox.messages import receive
+from stockade.sandbox.messages import HOLDER_FD, receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stockade.netns.upstream import Upstream
+    from stockade.policies.edge import EdgeRule
     from stockade.policies.resolved import Resolved
 
 TUN = "/dev/net/tun"
@@ -113,8 +113,19 @@ def make_lease(policy: Resolved, credentials: tuple[int, int] | None, *, upstrea
         program=program,
         as_caller=as_caller,
         ids=credentials or (os.geteuid(), os.getegid()),
+        check=policy.check,
+        edge=edge_rules(policy.edge),
+        mask_queries=policy.mask_queries,
     )
     return Lease(spec, KeeperSpawner(credentials), upstream=upstream)
+
+
+def edge_rules(lines: Sequence[str]) -> tuple[EdgeRule, ...]:
+    if not lines:
+        return ()
+    from stockade.policies.edge import read_edge
+
+    return tuple(map(read_edge, lines))
 
 
 def choose_connector(policy: Resolved) -> tuple[str, str]:

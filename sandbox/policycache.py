@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from stockade.policies.model import Policy
 
-FORMAT = 2
+FORMAT = 3
 VARIABLES = ("HOME", "XDG_CONFIG_HOME", "STOCKADE_POLICY", "STOCKADE_MODE")
 MOST_IN_MEMORY = 64
 MOST_FILES = 1024
@@ -102,8 +102,8 @@ def stamp_of_code() -> tuple[int, int]:
 def frozen(value: object) -> object:
     """An option's value as something that can be compared and stored."""
     if isinstance(value, dict):
-        return tuple(sorted(value.items()))
-    return tuple(value) if isinstance(value, list | tuple) else value
+        return tuple(sorted((name, frozen(each)) for name, each in value.items()))
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def still_true(entry: tuple[Any, ...]) -> bool:

@@ -14,24 +14,32 @@ from stockade.sandbox import bwrap as binaries
 from stockade.sandbox import hostcache
 from stockade.sandbox.host import Host
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stockade.sandbox.private import Private
+
 BASIC = (*REQUIRED, *WANTED, "seccomp", "limits", "drop-root")
 """What every confined run uses; a host with all of these is remembered."""
 
 NO_OVERLAY = Capability("overlay", "unknown", "not tried: nobody asked for an overlay workspace")
 """Overlay workspaces may take another binary and take a trial of their own: only those who ask for one pay for it."""
 
+TRIAL = "stockade-probe-"
+"""Begins the names of directories for trials."""
+
 _known: Host | None = None
 _overlaid: Host | None = None
 
 
-def known(*, leased: bool = False, overlaid: bool = False) -> Host:
+def known(*, leased: bool = False, overlaid: bool = False, edged: bool = False) -> Host:
     """The host, as far as a run needs it: remembered where it was found able, else probed now.
 
-    ``leased`` adds the tools of leased networks; ``overlaid`` is for an overlay workspace, and may name another
-    bubblewrap. Raises nothing: what is missing is in the result.
+    ``leased`` adds the tools of leased networks, ``edged`` the proxy of the edge; ``overlaid`` is for an overlay
+    workspace, and may name another bubblewrap. Raises nothing: what is missing is in the result.
     """
     host = for_overlays() if overlaid else usual()
-    return with_network(host) if leased else host
+    host = with_network(host) if leased else host
+    return with_edge(host) if edged else host
 
 
 def usual() -> Host:
@@ -64,11 +72,12 @@ def recalled() -> Host | None:
 def probe() -> Host:
     """Try everything now, and remember nothing but success. For ``stockade doctor``."""
     forget()
-    from stockade.sandbox import cgrouptrial, overlaytrial
+    from stockade.sandbox import cgrouptrial, orphans, overlaytrial
 
+    orphans.end_abandoned()
     basic = basic_probe()
     overlay = overlaytrial.find(basic).by_name()["overlay"]
-    host = with_network(overlaytrial.with_capability(basic, overlay), tried=True)
+    host = with_edge(with_network(overlaytrial.with_capability(basic, overlay), tried=True), tried=True)
     return host.replace(capabilities=(*host.capabilities, cgrouptrial.capability(tried=True)))
 
 
@@ -97,6 +106,14 @@ def with_network(host: Host, *, tried: bool = False) -> Host:
     return host.replace(capabilities=(*host.capabilities, *tools, Capability("leased-network", state, detail)))
 
 
+def with_edge(host: Host, *, tried: bool = False) -> Host:
+    """Add the proxy of the edge. ``tried``: by having it open a session, for ``probe``."""
+    from stockade.sandbox.edge import proxy
+
+    found = proxy.tried() if tried else proxy.capability()
+    return host.replace(capabilities=(*host.capabilities, found))
+
+
 def basic_probe() -> Host:
     """Find the binary and try it. Only a wholly positive finding is remembered."""
     host = tried()
@@ -119,8 +136,11 @@ def tried(path: str | None = None) -> Host:
     try:
         binary = binaries.inspect(binaries.locate(path))
     except SandboxUnavailable as error:
+        from stockade.sandbox.shortage import cause_in, untried
+
         state = "too old" if "too old" in error.message else "missing"
-        broken = Capability("bwrap", state, error.message, error.remedy)
+        cause = cause_in(error.message)
+        broken = untried("bwrap", cause) if cause else Capability("bwrap", state, error.message, error.remedy)
         rest = [
             Capability(name, "unknown", "not tried: there is no usable bubblewrap", error.remedy)
             for name in BASIC[1:]
@@ -137,8 +157,15 @@ def tried(path: str | None = None) -> Host:
     return Host((Capability("bwrap", "ok", binary.path), *capabilities, NO_OVERLAY), binary)
 
 
-def temporary() -> str:
-    """A private directory for the trial, outside of every place the box replaces by its own if possible."""
+def temporary() -> Private:
+    """A private directory for a trial, outside of every place the box replaces by its own if possible.
+
+    Whoever asks holds it while it is needed: what trials left that were killed goes now. Raises OSError.
+    """
     import tempfile
 
-    return os.path.realpath(tempfile.mkdtemp(prefix="stockade-probe-"))
+    from stockade.sandbox import private
+
+    parent = os.path.realpath(tempfile.gettempdir())
+    private.sweep(parent, TRIAL)
+    return private.make(parent, TRIAL)

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from stockade.netns.edge.requests import EgressRequest
     from stockade.netns.egress import EgressAttempt, EgressDropped
     from stockade.policies.resolved import Resolved
     from stockade.sandbox.apply import Applied
@@ -68,6 +69,8 @@ class RunResult(Record):
     """The rule of classification that decided, for reviewers."""
     changes: Changes | None
     """What an overlay workspace captured, until it is closed; None without one."""
+    requests: tuple[EgressRequest, ...]
+    """What went through the edge, request by request."""
 
     @property
     def ok(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from stockade.sandbox.classify import Case, classify
+from stockade.sandbox.cli.style import escape
 from stockade.sandbox.denials import find_denials
 from stockade.sandbox.result import RunResult, Usage
 
@@ -41,8 +42,6 @@ def verdict(
     report: Report | None = None,
 ) -> RunResult:
     """Evidence to result."""
-    from stockade.sandbox.cli.style import escape
-
     evidence = finished.evidence
     out = finished.stdout.data if finished.stdout else b""
     err = finished.stderr.data if finished.stderr else b""
@@ -98,6 +97,7 @@ def verdict(
         argv=order.request.argv,
         rule=outcome.rule,
         changes=None,
+        requests=report.requests if report is not None else (),
     )
 
 

@@ -166,12 +166,12 @@ make_venv() {
     quietly "put pip into $venv" "$python" -m pip --python "$venv/bin/python" install --quiet pip
 }
 
-# locked_install <venv>: the tools of development at the versions and hashes of requirements/dev.txt
+# locked_install <venv> <name>: what requirements/<name>.txt lists, at its versions and hashes
 locked_install() {
     local log
     log=$(mktemp)
     if "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
-        -r "$root/requirements/dev.txt" >"$log" 2>&1 </dev/null; then
+        -r "$root/requirements/$2.txt" >"$log" 2>&1 </dev/null; then
         rm -f "$log"
         return 0
     fi
@@ -196,12 +196,30 @@ setup_venv() {
     # compat: a plain path entry, so that edited sources are what runs
     set -- "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
         --config-settings editable_mode=compat
-    if [ -n "$extras" ] && locked_install "$venv"; then
+    if [ -n "$extras" ] && locked_install "$venv" dev; then
         quietly "install stockade into $venv" "$@" --no-deps --no-build-isolation --editable "$source"
     else
         quietly "install stockade into $venv" "$@" --editable "$source${extras:+[$extras]}"
     fi
     printf '%s\n' "$want" >"$stamp"
+}
+
+# setup_edge_venv <venv>: an environment for the edge's proxy alone (its packages and those of mcp exclude each
+# other on some versions of python), named to the product by STOCKADE_EDGE_PYTHON
+setup_edge_venv() {
+    local venv=$1 stamp want
+    stamp=$venv/.stockade-stamp
+    want=$(cksum <"$root/requirements/edge.txt")
+    if ! venv_works "$venv" || [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+        note "setting up $venv (once)"
+        make_venv "$venv"
+        if ! locked_install "$venv" edge; then
+            quietly "install mitmproxy into $venv" "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+                --no-input 'mitmproxy>=11,<13'
+        fi
+        printf '%s\n' "$want" >"$stamp"
+    fi
+    export STOCKADE_EDGE_PYTHON=$venv/bin/python
 }
 
 # setup_repository <extras or "">: everything that scripts/demo and scripts/test need, in $root/.venv

@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument(
         "--layer-rounds", type=int, default=20, help="counted rounds of hooks and shell calls; 0: none"
     )
+    parser.add_argument("--edge-rounds", type=int, default=12, help="counted rounds with the edge; 0: none")
     parser.add_argument("--parallel", type=int, default=200, help="runs at once; 0 leaves this out")
     parser.add_argument("--json", metavar="FILE", help="write every figure there")
     options = parser.parse_args()
@@ -261,6 +262,10 @@ def main() -> None:
             import bench_net
 
             rows += bench_net.rows(options.net_rounds)
+        if options.edge_rounds:
+            import bench_edge
+
+            rows += bench_edge.rows(options.edge_rounds)
         show(rows)
         more = [resident(work)]
         if options.parallel:

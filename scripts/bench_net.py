@@ -25,6 +25,8 @@ import bench  # noqa: E402
 
 import stockade  # noqa: E402
 from stockade.netns.lease import EXIT_FD, READY_FD, slirp_argv  # noqa: E402
+from stockade.netns.upstream import HostResolver, Lookup  # noqa: E402
+from stockade.policies.model import parse_tree  # noqa: E402
 from stockade.sandbox import keeperlink, leaseworld, lessor, probe  # noqa: E402
 from stockade.sandbox.leasetrial import ALLOWED  # noqa: E402
 from stockade.sandbox.order import make_order  # noqa: E402
@@ -36,28 +38,33 @@ if TYPE_CHECKING:
 
 PORT = 8080
 HOST = f"{ALLOWED}:{PORT}"
+NAME = "server.example"
+ALONE = "slirp4netns"
 PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 SIZE = 256 << 20
 """Bytes of one transfer."""
 CONNECTIONS = 200
 CLIENT = """
 import socket, sys, time
-address, port, connections, size = sys.argv[1], *map(int, sys.argv[2:])
-times = []
+host, port, connections, size = sys.argv[1], *map(int, sys.argv[2:])
+address = socket.gethostbyname(host)
+head = "GET /%d HTTP/1.1\\r\\nHost: " + host + "\\r\\n\\r\\n"
+connected, answered = [], []
 for _ in range(connections):
     began = time.perf_counter()
     with socket.create_connection((address, port)) as server:
-        times.append(time.perf_counter() - began)
-        server.sendall(b"0\\n")
+        connected.append(time.perf_counter() - began)
+        server.sendall((head % 0).encode())
         server.recv(1)
+        answered.append(time.perf_counter() - began)
 began = time.perf_counter()
 with socket.create_connection((address, port)) as server:
-    server.sendall(b"%d\\n" % size)
+    server.sendall((head % size).encode())
     buffer = bytearray(1 << 20)
-    left = size
-    while left > 0:
-        left -= server.recv_into(buffer)
-print(sorted(times)[len(times) // 2] * 1000, (time.perf_counter() - began) * 1000)
+    while server.recv_into(buffer):
+        pass
+taken = time.perf_counter() - began
+print(*(sorted(each)[len(each) // 2] * 1000 for each in (connected, answered)), taken * 1000)
 """
 
 
@@ -65,12 +72,13 @@ print(sorted(times)[len(times) // 2] * 1000, (time.perf_counter() - began) * 100
 
 
 def serve(listening: socket.socket) -> None:
-    """Sends as many bytes as the first line asks for, then closes."""
+    """Sends as many bytes as the path asks for, then closes."""
     block = bytes(1 << 20)
     while True:
         connection, _peer = listening.accept()
         with connection:
-            left = int(connection.recv(32) or b"0")
+            left = int(connection.recv(4096).split(b" ")[1][1:])
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % left)
             while left > 0:
                 left -= connection.send(block[: min(left, len(block))])
 
@@ -206,32 +214,49 @@ def row(name: str, values: list[float], base: str, under: list[float] | None, go
 
 
 def transfers(rounds: int, cwd: str) -> list[dict]:
-    """The same client in a box with a lease and, unconfined, behind slirp4netns alone."""
-    client = [PYTHON, "-c", CLIENT, ALLOWED, str(PORT), str(CONNECTIONS), str(SIZE)]
+    """The same client in a box with a lease, with its name checked, and, unconfined, behind slirp4netns alone."""
 
-    def leased() -> str:
-        result = stockade.run(client, cwd=cwd, allow=[HOST])
+    def client(host: str) -> list[str]:
+        return [PYTHON, "-c", CLIENT, host, str(PORT), str(CONNECTIONS), str(SIZE)]
+
+    def leased(host: str, check: str) -> str:
+        network = {"egress": "allow", "allow": [f"{host}:{PORT}"], "check": check}
+        result = stockade.run(client(host), cwd=cwd, policy=parse_tree({"network": network}, "the benchmark"))
         if (result.outcome, result.exit_code) != ("exited", 0):
             raise SystemExit(f"could not measure transfers: {result.reason}, {result.stderr.decode()}")
         return result.stdout.decode()
 
-    with plain_slirp() as enter:
-        plain = [
-            subprocess.run([*enter, *client], capture_output=True, text=True, check=True, cwd="/").stdout
-            if number % 2
-            else leased()
-            for number in range(2 * rounds)
-        ]
-    figures = [tuple(map(float, line.split())) for line in plain]
-    through, alone = figures[::2], figures[1::2]
-    size = f"{SIZE >> 20} MiB from a server"
-    return [
-        row(name, [each[index] for each in through], "slirp4netns alone", [each[index] for each in alone], 0.0)
-        for index, name in enumerate(("connect through a lease", f"{size}, through a lease"))
-    ] + [
-        row(name, [each[index] for each in alone], "", None, 0.0)
-        for index, name in enumerate(("connect, slirp4netns alone", f"{size}, alone"))
-    ]
+    with plain_slirp() as enter, known_name():
+        plain = [*enter, *client(ALLOWED)]
+        ways: dict[str, Callable[[], str]] = {
+            "lease": lambda: leased(ALLOWED, "address"),
+            "name check": lambda: leased(NAME, "name"),
+            ALONE: lambda: subprocess.check_output(plain, text=True, cwd="/"),
+        }
+        taken: dict[str, list[tuple[float, ...]]] = {way: [] for way in ways}
+        for _ in range(rounds):
+            for way, act in ways.items():
+                taken[way].append(tuple(map(float, act().split())))
+    figures = ("connect", "connect and first byte", f"{SIZE >> 20} MiB from a server")
+    return [figure(name, index, way, taken) for way in taken for index, name in enumerate(figures)]
+
+
+def figure(name: str, index: int, way: str, taken: dict[str, list[tuple[float, ...]]]) -> dict:
+    values, under = ([each[index] for each in taken[which]] for which in (way, ALONE))
+    if way == ALONE:
+        return row(f"{name}, {way}", values, "", None, 0.0)
+    return row(f"{name}, {way}", values, "slirp4netns alone", under, 0.0)
+
+
+@contextmanager
+def known_name() -> Iterator[None]:
+    """A name that leads to the server, as if this host knew it."""
+    real = HostResolver.lookup
+    HostResolver.lookup = lambda self, name: Lookup((ALLOWED,)) if name == NAME else real(self, name)
+    try:
+        yield
+    finally:
+        HostResolver.lookup = real
 
 
 def measure(rounds: int) -> list[dict]:

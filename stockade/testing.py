@@ -226,8 +226,9 @@ def _attempt_text(attempt: EgressAttempt) -> str:
     where = "" if attempt.host == attempt.address else f" ({attempt.address})"
     shared = f", address shared by {', '.join(attempt.shared)}" if attempt.shared else ""
     counted = f"{attempt.packets} packets, {attempt.bytes} bytes"
+    reason = f", {attempt.reason}" if attempt.reason else ""
     return escape(
-        f"{attempt.host}{where} port {attempt.port}, {attempt.protocol} by {attempt.via}, {counted}{shared}"
+        f"{attempt.host}{where} port {attempt.port}, {attempt.protocol} by {attempt.via}, {counted}{shared}{reason}"
     )
 
 

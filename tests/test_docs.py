@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/sandboxing.md", "docs/hooks.md", "docs/bash.md", "docs/review.md")
+DOCUMENTS = ("README.md", "docs/sandboxing.md", "docs/edge.md", "docs/hooks.md", "docs/bash.md", "docs/review.md")
 REFERENCE = (ROOT / "docs/sandboxing.md").read_text(encoding="utf-8")
 SECONDS = 60
 

@@ -64,9 +64,20 @@ def sandbox_lines(policy: Resolved, mode: str, enforcement: str, span: str) -> I
         yield f"- {written(policy)} Everything else is read-only; {empty} empty, and gone with the {span}."
     if policy.protect and mode != READ_ONLY:
         yield f"- Never writable: {names(policy.protect)}."
-    yield f"- {NETWORK[policy.egress]}{names(policy.allow)}."
+    yield f"- {NETWORK[policy.egress]}{names((*policy.allow, *completed(policy)))}."
     if policy.hide:
         yield f"- Hidden: {names(policy.hide)}."
+
+
+def completed(policy: Resolved) -> tuple[str, ...]:
+    """Hosts to which requests are completed by the edge."""
+    if not policy.edge or policy.egress != "allow":
+        return ()
+    from stockade.policies.edge import read_edge
+
+    return tuple(
+        dict.fromkeys(f"{read_edge(line).host.text} (credentials are added outside)" for line in policy.edge)
+    )
 
 
 PLACES = {

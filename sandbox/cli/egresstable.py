@@ -8,11 +8,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stockade.netns.edge.requests import EgressRequest
     from stockade.netns.egress import EgressAttempt
 
     Cell = str | tuple[str, str]
 
 HEADER = ("HOST", "ADDRESS", "PORT", "VIA", "PACKETS", "BYTES", "FIRST")
+REQUEST_HEADER = ("METHOD", "HOST", "PATH", "STATUS", "BYTES", "TIME", "HEADERS")
 MOST_ROWS = 50
 LONGEST_HOST = 60
 LONGEST_DATA = 100
@@ -55,8 +57,8 @@ def way(attempt: EgressAttempt) -> str:
 
 
 def remarks(attempt: EgressAttempt) -> list[str]:
-    """What does not fit into a row: other names of the address, and how the first bytes begin."""
-    found = []
+    """What does not fit into a row: other names of the address, why it was looked at, how the first bytes begin."""
+    found = [escape(cut(attempt.reason, LONGEST_DATA))] if attempt.reason else []
     if attempt.shared:
         found.append(escape(cut(f"address shared by {', '.join(attempt.shared)}", LONGEST_DATA)))
     first = next((line for line in attempt.data.splitlines() if line.strip()), "")
@@ -71,3 +73,30 @@ def cut(text: str, most: int) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def request_lines(requests: Sequence[EgressRequest], on: bool) -> list[str]:
+    """What went through the edge, request by request; a refused one with its reason."""
+    few = requests[:MOST_ROWS]
+    head, *body = table([REQUEST_HEADER, *(request_row(each) for each in few)], on, header=True).splitlines()
+    shown = [f"stockade: edge: {plural(len(requests), 'request')}", f"  {head}"]
+    for request, line in zip(few, body, strict=True):
+        shown.append(f"  {line}")
+        if request.reason:
+            shown.append(f"    {paint(escape(cut(request.reason, LONGEST_DATA)), 'dim', on)}")
+    if len(requests) > MOST_ROWS:
+        shown.append(f"  and {len(requests) - MOST_ROWS} more (--json lists them all)")
+    return shown
+
+
+def request_row(request: EgressRequest) -> tuple[Cell, ...]:
+    host = request.host if request.port == 443 else f"{request.host}:{request.port}"
+    return (
+        request.method,
+        cut(host, LONGEST_HOST),
+        cut(request.path, LONGEST_HOST),
+        "-" if request.status is None else str(request.status),
+        str(request.bytes),
+        f"{request.duration:.3f} s",
+        "completed" if request.transformed else "-",
+    )

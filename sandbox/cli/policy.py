@@ -100,6 +100,7 @@ def check(paths: Sequence[str], *, as_json: bool) -> int:
 
 def explain(values: dict[str, object], *, as_json: bool) -> int:
     from stockade.policies.explain import explain as rows_of
+    from stockade.policies.explain import routes
     from stockade.sandbox import policycache
     from stockade.sandbox.request import directory
 
@@ -107,12 +108,17 @@ def explain(values: dict[str, object], *, as_json: bool) -> int:
     workspace = directory(None if cwd is None else os.fspath(str(cwd)))
     named = None if values["policy"] is None else str(values["policy"])
     resolved, sources, _markers = policycache.work_out(named, None, workspace, shared.policy_layer(values))
-    rows = rows_of(resolved)
+    rows, ways = rows_of(resolved), routes(resolved)
     if as_json:
         fields = [{"key": key, "value": value, "layer": layer} for key, value, layer in rows]
-        sys.stdout.write(render({"schema": "stockade.explain/1", "fields": fields, "looked_at": list(sources)}))
+        document = {"fields": fields, "routes": [way.as_dict() for way in ways], "looked_at": list(sources)}
+        sys.stdout.write(render({"schema": "stockade.explain/1", **document}))
     else:
-        sys.stdout.write(table([["key", "value", "set by"], *map(list, rows)], colour_on(sys.stdout), header=True))
+        coloured = colour_on(sys.stdout)
+        sys.stdout.write(table([["key", "value", "set by"], *map(list, rows)], coloured, header=True))
+        if ways:
+            shown = [[way.entry, way.kind, way.way] for way in ways]
+            sys.stdout.write(table([["host", "listed in", "goes"], *shown], coloured, header=True))
         from stockade.sandbox import cgrouptrial
 
         found = cgrouptrial.capability(tried=False)

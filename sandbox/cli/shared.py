@@ -20,6 +20,7 @@ POLICY_OPTIONS = (
     Option(("--hide",), "hide", APPEND, "GLOB", "cover what matches in the workspace", "Policy"),
     Option(("--env",), "env", APPEND, "NAME[=VALUE]", "set a variable, or pass the caller's", "Policy"),
     Option(("--allow",), "allow", APPEND, "HOST[:PORT]", "let it reach this host (and only those)", "Network"),
+    Option(("--check",), "check_names", VALUE, "KIND", "look at names inside TLS and HTTP: auto, name or address", "Network"),
     Option(("--record-egress",), "record_egress", FLAG, "", "let nothing out, record every attempt", "Network"),
     Option(("--open-egress",), "open_egress", FLAG, "", "let it reach anything public, and count it", "Network"),
     Option(("--timeout",), "timeout", VALUE, "TIME", "stop after TIME: 10, 10s, 500ms, 2m, 1h", "Limits"),
@@ -32,6 +33,7 @@ HELP = Option(("-h", "--help"), "help", FLAG, "", "show this text")
 
 _KEYS = {
     "mode": "mode",
+    "check_names": "network.check",
     "workspace": "filesystem.workspace",
     "timeout": "limits.timeout",
     "memory": "limits.memory",

@@ -39,6 +39,10 @@ def lines(result: RunResult, *, on: bool, verbose: bool) -> Iterator[str]:
         from stockade.sandbox.cli import egresstable
 
         yield from egresstable.lines(result.egress, on)
+    if verbose and result.requests:
+        from stockade.sandbox.cli import egresstable
+
+        yield from egresstable.request_lines(result.requests, on)
     if verbose:
         yield from details(result)
 

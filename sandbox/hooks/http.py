@@ -83,11 +83,13 @@ def post(
     Raises HttpRefused for what may not be reached (nothing was sent), HttpFailed when no 2xx came back in time.
     """
     httpx, httpcore = library("httpx"), library("httpcore")
+    from stockade.sandbox.hooks.httpedge import complete
     from stockade.sandbox.hooks.httpnet import Checked, CheckedNetwork
 
     target = target_of(spec.url)
     permit(target, policy)
-    headers = filled(spec.headers, spec.header_variables, environ)
+    whole = complete(target, policy, filled(spec.headers, spec.header_variables, environ), environ)
+    headers = list(whole.headers)
     chosen = ways or Ways()
     network = CheckedNetwork(course, chosen.resolve, chosen.screen)
     ours = [("User-Agent", "stockade"), ("Accept-Encoding", "identity"), ("Content-Type", "application/json")]
@@ -98,7 +100,8 @@ def post(
     ) as client:
         try:
             with client.stream("POST", target.url, content=payload, headers=sent) as response:
-                return read(response)
+                answer = read(response)
+                return answer.replace(body=whole.masked(answer.body))
         except (httpx.HTTPError, httpcore.ProtocolError, httpcore.NetworkError) as error:
             course.left()  # being stopped looks like a lost connection
             raise HttpFailed(f"{target.host!r}: {str(error).lower() or type(error).__name__}") from None
@@ -135,7 +138,11 @@ def target_of(url: str) -> Target:
 def permit(target: Target, policy: Resolved) -> None:
     """Raises HttpRefused unless the policy lets this host and port be reached. Decides by name; addresses come later."""
 
+    from stockade.sandbox.hooks.httpedge import entries, means
+
     if policy.egress == "open" or (policy.egress == "allow" and listed(target, policy.allow)):
+        return
+    if any(means(rule, target) for rule in entries(policy)):
         return
     entry = target.host if target.port == 443 else f"{target.host}:{target.port}"
     raise HttpRefused(

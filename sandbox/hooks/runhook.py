@@ -346,6 +346,7 @@ def unrun(order: Order, error: StockadeError) -> RunResult:
         argv=order.request.argv,
         rule=type(error).__name__,
         changes=None,
+        requests=(),
     )
 
 

@@ -7,6 +7,7 @@ it imports nothing of stockade. Where the product grants less than this, nothing
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
 import os
 import re
@@ -36,6 +37,9 @@ BASE: dict[str, Any] = {
     "network.egress": "none",
     "network.allow": [],
     "network.private": False,
+    "network.check": "auto",
+    "network.edge": [],
+    "network.mask_queries": False,
     "network.connector": "auto",
     "limits.timeout": "none",
     "limits.cpu": "none",
@@ -66,9 +70,17 @@ WIDE_TO_NARROW: dict[str, list[Any]] = {
     "filesystem.toolchains": ["auto", "none"],
     "network.egress": ["open", "allow", "record", "none"],
     "network.private": [True, False],
+    "network.check": ["address", "auto", "name"],
+    "network.mask_queries": [False, True],
     "syscalls.filter": ["off", "default", "strict"],
     "process.user": ["caller", "auto", "unprivileged"],
 }
+CHECKS = WIDE_TO_NARROW["network.check"]
+EDGE_KEYS = {"host", "scheme", "methods", "paths", "headers"}
+OF_A_CONNECTION = [
+    "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive", "expect",
+    "accept-encoding", "http2-settings",
+]  # fmt: skip
 CONNECTORS = ["auto", "slirp4netns", "pasta"]
 LISTS = [key for key, value in BASE.items() if isinstance(value, list)]
 PATHS = ["filesystem.write", "filesystem.read"]
@@ -124,10 +136,20 @@ def check(key: str, value: Any) -> None:
             raise Refused(f"{key} is {value!r}")
     elif key.startswith("limits.") and key in BASE:
         amount(key, value)
-    elif key in LISTS:
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise Refused(f"{key} is no list of texts")
+    elif key == "network.edge":
+        if not isinstance(value, list):
+            raise Refused(f"{key} is no list")
         for each in value:
+            edge_entry(each)
+    elif key in LISTS:
+        texts = (
+            [entry_text(each) if key == "network.allow" else each for each in value]
+            if isinstance(value, list)
+            else [0]
+        )
+        if not all(isinstance(each, str) for each in texts):
+            raise Refused(f"{key} is no list of texts")
+        for each in texts:
             checked_entry(key, each)
     elif key == "environment.set":
         if not isinstance(value, dict) or not all(
@@ -183,9 +205,15 @@ def amount(key: str, value: Any) -> float:
 class Destination:
     """One entry of network.allow."""
 
+    check: str | None = None
+
     def __init__(self, protocol: str, name: str, any_below: bool, network: Any, low: int, high: int) -> None:
         self.protocol, self.name, self.any_below, self.network = protocol, name, any_below, network
         self.low, self.high = low, high
+
+    def checked(self, otherwise: str) -> str:
+        """What is looked at, where ``network.check`` says ``otherwise``."""
+        return "address" if self.network is not None or self.protocol == "udp" else self.check or otherwise
 
     def reaches(self, protocol: str, port: int, *, name: str = "", address: Address | None = None) -> bool:
         if protocol != self.protocol or not self.low <= port <= self.high:
@@ -197,8 +225,79 @@ class Destination:
         return name.endswith("." + self.name) and name != "." + self.name if self.any_below else name == self.name
 
 
+def entry_text(value: Any) -> Any:
+    """An entry of network.allow that is a table, as a text."""
+    if not isinstance(value, dict):
+        return value
+    if not set(value) <= {"host", "check"} or not isinstance(value.get("host"), str):
+        raise Refused(f"the entry {value!r}")
+    return f"{value['host']} check={value['check']}" if "check" in value else value["host"]
+
+
 def destination(text: str) -> Destination:
-    """``[udp://] name | *.name | address | range [:port | :low-high | :*]``."""
+    """``[udp://] name | *.name | address | range [:port | :low-high | :*] [ check=KIND]``."""
+    plain, said, kind = text.partition(" check=")
+    found = unchecked(plain)
+    if said:
+        if kind not in CHECKS or found.checked(kind) != kind:
+            raise Refused(f"the check {kind!r}")
+        found.check = kind
+    return found
+
+
+def loosest(entries: Iterable[Destination], check: str, protocol: str, port: int, **where: Any) -> int:
+    """How a destination is checked by that of the entries that asks least; more than any where none reaches it."""
+    kinds = [CHECKS.index(each.checked(check)) for each in entries if each.reaches(protocol, port, **where)]
+    return min(kinds, default=len(CHECKS))
+
+
+def edge_entry(value: Any) -> tuple[Any, ...]:
+    """One table of network.edge in a form that compares."""
+    if not isinstance(value, dict) or not set(value) <= EDGE_KEYS or not isinstance(value.get("host"), str):
+        raise Refused(f"the edge entry {value!r}")
+    host = destination(value["host"])
+    if host.network is not None or host.protocol != "tcp" or host.check is not None:
+        raise Refused(f"the edge host {value['host']}")
+    methods, paths, headers = value.get("methods", []), value.get("paths", []), value.get("headers", {})
+    if not all(re.fullmatch("[A-Z0-9_-]+", each) and each not in ("CONNECT", "TRACE") for each in methods):
+        raise Refused("methods")
+    if not all(each == "*" or (re.fullmatch(r"/[!-~]*", each) and not set("?#") & set(each)) for each in paths):
+        raise Refused("paths")
+    put = [edge_header(name, each) for name, each in headers.items()]
+    if len({name.lower() for name, _source, _form in put}) < len(put):
+        raise Refused("one header twice")
+    place = (host.name, host.any_below, host.low, host.high)
+    return (
+        place,
+        value.get("scheme", "https"),
+        tuple(dict.fromkeys(methods)),
+        tuple(dict.fromkeys(paths)),
+        tuple(put),
+    )
+
+
+def edge_header(name: str, value: Any) -> tuple[str, str, str]:
+    source, form = (value.get("from"), value.get("format", "{}")) if isinstance(value, dict) else (value, "{}")
+    if not re.fullmatch("[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or name.lower() in OF_A_CONNECTION:
+        raise Refused(f"the header {name!r}")
+    if name.lower().startswith("proxy-"):
+        raise Refused(f"the header {name!r}")
+    if not isinstance(source, str) or not re.match("(env|file|command|literal):.", source):
+        raise Refused(f"a header from {source!r}")
+    if len(re.findall(r"\{\}|\{base64\}", form)) != 1:
+        raise Refused(f"the format {form!r}")
+    return name, source, form
+
+
+def edge_of(lines: Iterable[str]) -> list[tuple[Any, ...]]:
+    """The entries that the product carries, as ``edge_entry`` has them."""
+    found = [json.loads(each) for each in lines]
+    for each in found:
+        each["headers"] = {name: {"from": source, "format": form} for name, source, form in each["headers"]}
+    return [edge_entry(each) for each in found]
+
+
+def unchecked(text: str) -> Destination:
     rest, protocol = text, "tcp"
     for scheme in ("tcp", "udp"):
         if text.startswith(scheme + "://"):
@@ -269,8 +368,8 @@ class Ceiling:
         for key, value in said.items():
             check(key, value)
         if layer.kind == "project":
-            if "extends" in layer.values:
-                raise Refused("a project extends")
+            if "extends" in layer.values or "network.edge" in layer.values:
+                raise Refused("a project extends, or says what is put in at the edge")
             for key, value in said.items():
                 self.narrower(key, self.placed(key, value, layer.folder))
         for key, value in said.items():
@@ -289,6 +388,8 @@ class Ceiling:
             return [each if each.startswith(("/", "~")) or not folder else f"{folder}/{each}" for each in value]
         if key == "filesystem.home" and value != "empty":
             return self.expand(value, folder)
+        if key == "network.allow":
+            return [entry_text(each) for each in value]
         return value
 
     def narrower(self, key: str, value: Any) -> None:
@@ -379,6 +480,13 @@ def exceeding(found: Any, top: Ceiling, reach: Callable[..., bool], *, project: 
     if found.home != "empty" and place(found.home, "") != top.values["filesystem.home"]:
         too_much.append(f"home {found.home}")
     too_much += [f"pass {each}" for each in found.env_pass if not passes(each, top.values["environment.pass"])]
+    if edge_of(found.edge) != list(dict.fromkeys(map(edge_entry, top.values["network.edge"]))):
+        too_much.append(f"edge {found.edge}")
+    unseen = [
+        each for each in map(destination, found.allow) if each.protocol == "udp" and each.name and not each.check
+    ]
+    if unseen and found.check == "name":
+        too_much.append("a name in UDP, which must be checked")
     granted = top.values["environment.set"].items()
     too_much += [
         f"set {name}"
@@ -395,7 +503,8 @@ def words(found: Any) -> list[tuple[str, Any]]:
     return [
         ("mode", found.mode), ("filesystem.root", found.root), ("filesystem.workspace", found.workspace),
         ("filesystem.toolchains", found.toolchains), ("network.egress", found.egress),
-        ("network.private", found.private), ("syscalls.filter", found.syscalls), ("process.user", found.user),
+        ("network.private", found.private), ("network.check", found.check), ("network.mask_queries", found.mask_queries),
+        ("syscalls.filter", found.syscalls), ("process.user", found.user),
     ]  # fmt: skip
 
 
@@ -423,13 +532,14 @@ def hides(found: Any, root: str, glob: str, top: Ceiling) -> bool:
 
 
 def unreachable(texts: Iterable[str], grants: Iterable[str]) -> list[str]:
-    """Destinations that the entries in ``texts`` reach and those in ``grants`` do not."""
+    """Destinations that the entries in ``texts`` reach and those in ``grants`` do not, or not as loosely, whatever
+    ``network.check`` comes to."""
     inner, outer = [destination(each) for each in texts], [destination(each) for each in grants]
     return [
-        f"{protocol} {where} {port}"
+        f"{protocol} {where} {port} with {check}"
         for protocol, port, where in probes([*inner, *outer])
-        if any(each.reaches(protocol, port, **where) for each in inner)
-        and not any(each.reaches(protocol, port, **where) for each in outer)
+        for check in CHECKS
+        if loosest(inner, check, protocol, port, **where) < loosest(outer, check, protocol, port, **where)
     ]
 
 
@@ -439,12 +549,14 @@ def reached(found: Any, top: Ceiling, reach: Callable[..., bool]) -> list[str]:
         return [f"hosts with egress {found.egress}"] if found.allow else []
     grants = [destination(each) for each in top.values["network.allow"]]
     everything = top.values["network.egress"] == "open"
+    listed = [destination(each) for each in found.allow]
     too_much = []
-    for protocol, port, where in probes([*grants, *(destination(each) for each in found.allow)]):
+    for protocol, port, where in probes([*grants, *listed]):
         if reach(protocol, port, **where):
             address = where.get("address")
             public = address is None or address.is_global or top.values["network.private"]
-            granted = any(each.reaches(protocol, port, **where) for each in grants)
+            least = loosest(grants, top.values["network.check"], protocol, port, **where)
+            granted = least <= loosest(listed, found.check, protocol, port, **where) and least < len(CHECKS)
             if not (granted or (everything and public)):
                 too_much.append(f"{protocol} {where} {port}")
     return too_much

@@ -37,7 +37,18 @@ HOSTS = (
     "10.0.0.0/8:*", "0.0.0.0/0", "169.254.169.254", "169.254.0.0/16", "[2001:db8::]/32", "2001:db8::/32", "::/0",
     "[2001:db8::1]:443", "API.Example", "b\u00fccher.example", "xn--bcher-kva.example", "127.0.0.1:*", "a_b.example",
     "https://api.example", "api.example:0", "api.example:9-8", "api.example.", "*", "*.*.example", "0x7f.1",
-    "::ffff:10.0.0.1",
+    "::ffff:10.0.0.1", "api.example check=name", "api.example check=auto", "*.example check=address",
+    {"host": "a.api.example", "check": "name"}, {"host": "api.example"}, "udp://api.example:443 check=address",
+    "192.0.2.7 check=name", "udp://api.example check=name", "api.example check=none", {"host": "api.example", "chek": "name"},
+)  # fmt: skip
+EDGES: tuple[Any, ...] = (
+    {"host": "api.example"}, {"host": "API.example:443", "methods": ["GET"], "paths": ["/v1/*"]},
+    {"host": "*.example", "headers": {"X-Key": "env:KEY"}},
+    {"host": "api.example:80", "scheme": "http", "methods": ["GET", "GET"]},
+    {"host": "api.example", "headers": {"Authorization": {"from": "file:~/key", "format": "Bearer {}"}}},
+    {"host": "api.example", "headers": {"Authorization": "sk-1"}}, {"host": "192.0.2.7"},
+    {"host": "api.example", "methods": ["get"]},
+    {"host": "api.example", "paths": ["v1"]}, {"host": "api.example", "headers": {"Host": "literal:x"}}, {}, "api.example",
 )  # fmt: skip
 TIMES = ("none", "500ms", "10s", "2m", "1h", 3, 0.5, "1.5s", "0s", "soon", -1, True, 10**30, "10S", "\u0663s")
 AMOUNTS = (
@@ -68,6 +79,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "filesystem.toolchains": ("auto", "none"),
     "network.egress": ("none", "record", "allow", "open", "all"),
     "network.private": (True, False, 1, "true"),
+    "network.check": ("auto", "name", "address", "names"),
+    "network.mask_queries": (True, False, 1),
     "network.connector": ("auto", "slirp4netns", "pasta"),
     "limits.timeout": TIMES, "limits.cpu": TIMES,
     **dict.fromkeys(("limits.memory", "limits.file_size", "limits.tmp", "limits.output"), AMOUNTS),
@@ -78,7 +91,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 LISTED = {
     "filesystem.write": PATHS, "filesystem.read": PATHS, "filesystem.hide": GLOBS, "filesystem.protect": PATHS,
-    "environment.pass": NAMES, "network.allow": HOSTS,
+    "environment.pass": NAMES, "network.allow": HOSTS, "network.edge": EDGES,
 }  # fmt: skip
 KEYS = (*(key for key in VALUES if key != "filesystem.nothing"), *LISTED, "environment.set")
 
@@ -173,8 +186,11 @@ def value_of(choices: Choices, key: str) -> Any:
     if key in LISTED:
         options = LISTED[key]
         count = len(options) * (2 if usual else 3) // 3
-        return [world().filled(choices.pick(options[:count])) for _each in range(choices.number(3))]
-    value = choices.pick(VALUES[key][: max(2, len(VALUES[key]) * (2 if usual else 3) // 3)])
+        return [filled(choices.pick(options[:count])) for _each in range(choices.number(3))]
+    return filled(choices.pick(VALUES[key][: max(2, len(VALUES[key]) * (2 if usual else 3) // 3)]))
+
+
+def filled(value: Any) -> Any:
     return world().filled(value) if isinstance(value, str) else value
 
 

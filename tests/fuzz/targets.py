@@ -16,7 +16,7 @@ import ceiling
 import stacks
 from choices import Choices
 
-from stockade.netns import names, sniff, upstream
+from stockade.netns import hello, httpguard, httphead, namecheck, names, sniff, upstream
 from stockade.policies import hosts, units
 from stockade.policies.errors import PolicyError, RequestError, StockadeError
 from stockade.policies.fields import nested, render_values
@@ -111,6 +111,7 @@ def shown_safely(text: str) -> bool:
 POLICY_WORDS = (
     "extends mode filesystem. environment. network. limits. syscalls. process. root workspace write read hide protect home"
     ' toolchains pass set egress allow private connector timeout cpu memory processes file_size [ ] { } = , . # " \' """'
+    " check edge mask_queries host methods paths headers from format env: literal: address name GET"
     " true none off auto open 0x 1e9 10s 2G inf nan 1979-05-27 \\u0000 **/.env* ../ ~/ api.example *."
 )
 
@@ -190,6 +191,7 @@ def host_rule(data: bytes) -> None:
     if rule.name is not None:
         assert set(rule.name) <= set(string.ascii_lowercase + string.digits + "-."), rule.name
     wanted = ceiling.destination(text)
+    assert rule.check == (wanted.check if rule.name else None)
     for protocol, port, where in ceiling.probes([wanted, ceiling.destination(rule.text)]):
         if reaches(rule, protocol, port, **where):
             assert wanted.reaches(protocol, port, **where), (text, rule, protocol, port, where)
@@ -206,12 +208,17 @@ def reaches(rule: hosts.HostRule, protocol: str, port: int, *, name: str = "", a
 @structured(PolicyError)
 def host_pairs(choices: Choices) -> None:
     """If one entry covers another, whatever the inner one reaches is reached by the outer one."""
-    texts = [choices.pick(stacks.HOSTS) if choices.flag(3) else entry(choices) for _each in range(2)]
+    kept = [text for text in stacks.HOSTS if isinstance(text, str)]
+    texts = [choices.pick(kept) if choices.flag(3) else entry(choices) for _each in range(2)]
     outer, inner = (hosts.parse_rule(text) for text in texts)
     if not hosts.covers(outer, inner):
         return
-    for protocol, port, where in ceiling.probes(map(ceiling.destination, texts)):
+    wide, narrow = map(ceiling.destination, texts)
+    for protocol, port, where in ceiling.probes([wide, narrow]):
         assert not reaches(inner, protocol, port, **where) or reaches(outer, protocol, port, **where), texts
+        for check in ceiling.CHECKS:
+            least = ceiling.loosest([narrow], check, protocol, port, **where)
+            assert least >= ceiling.loosest([wide], check, protocol, port, **where), (texts, check)
 
 
 def entry(choices: Choices) -> str:
@@ -221,7 +228,8 @@ def entry(choices: Choices) -> str:
         host = f"10.{choices.number(3)}.{choices.number(1)}.0/{choices.pick((8, 15, 16, 23, 24))}"
     low = 1 + choices.number(4)
     ports = choices.pick(("", ":*", f":{low}", f":{low}-{low + choices.number(4)}"))
-    return choices.pick(("", "udp://", "tcp://")) + host + ports
+    check = choices.pick(("", "", "", " check=name", " check=auto", " check=address"))
+    return choices.pick(("", "udp://", "tcp://")) + host + ports + check
 
 
 # --- network -----------------------------------------------------------------------------------------------
@@ -389,6 +397,106 @@ def tls_hello(choices: Choices) -> None:
         if wrong:
             wrong[choices.number(len(wrong) - 1)] = choices.number(255)
     first_bytes(bytes(wrong))
+
+
+NAME_WORDS = (
+    "\x16\x03\x01 \x01 GET / POST HTTP/1.1 HTTP/1.0 \r\n \r\n\r\n Host: Content-Length: Transfer-Encoding: chunked"
+    " a.example b.example : ; , 0 5 http:// Upgrade: Connection: \t \0"
+)
+HTTP_PIECES = (
+    b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/1.1\r\nHost: b\r\n\r\n", b"GET / HTTP/1.1\r\n", b"Host: a\r\n",
+    b"\r\n", b"\n", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", b"abc", b"Transfer-Encoding: chunked\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\nabc\r\n", b"0\r\n\r\n", b"0\r\nX: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: ws\r\n\r\n", b"2;x=y\r\n",
+)  # fmt: skip
+HTTP_ANSWERS = (
+    b"",
+    b"HTTP/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 101 S\r\n\r\n",
+    b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 101 S\r\n\r\n",
+    b"x\n",
+)
+
+
+def made_hello(name: bytes) -> bytes:
+    listed = b"\0" + len(name).to_bytes(2, "big") + name
+    content = len(listed).to_bytes(2, "big") + listed
+    extensions = b"\0\0" + len(content).to_bytes(2, "big") + content
+    body = b"\3\3" + bytes(32) + b"\0\0\2\x13\1\1\0" + len(extensions).to_bytes(2, "big") + extensions
+    message = b"\1" + len(body).to_bytes(3, "big") + body
+    return b"\x16\3\1" + len(message).to_bytes(2, "big") + message
+
+
+def made_answer(random: bytes) -> bytes:
+    message = b"\2\0\0\x26\3\3" + random + b"\0\x13\1\0"
+    return b"\x16\3\3" + len(message).to_bytes(2, "big") + message
+
+
+HELLO_PIECES = (
+    b"", made_hello(b"a.example"), made_hello(b"b.example"), made_answer(hello.RETRY), made_answer(bytes(32)),
+    b"\x14\3\3\0\1\1", b"\x17\3\3\0\4seal", b"\x15\3\3\0\2\2\x70",
+)  # fmt: skip
+
+
+@raw(words=NAME_WORDS)
+def name_check(data: bytes) -> None:
+    """First bytes of a checked connection: no exception, a name or why there is none, and more bytes change no name."""
+    found = namecheck.opening(data)
+    assert found is not None or len(data) < hello.LIMIT
+    if found is not None:
+        check_opening(found, data)
+    for end in range(1, min(len(data), 200)):
+        part = namecheck.opening(data[:end])
+        if part is not None:
+            check_opening(part, data[:end])
+            assert part.fault or part == found
+
+
+def check_opening(found: namecheck.Opening, data: bytes) -> None:
+    assert found.via in ("tls", "http", "tcp")
+    assert bool(found.fault) == (found.name is None)
+    assert shown_safely(found.fault + found.target + found.method)
+    if found.name is not None:
+        assert found.name == sniff.host_name(found.name)
+        assert found.name.encode() in (records(data) if found.via == "tls" else data).lower()
+        if found.via == "http":
+            assert data.lower().partition(b"\r\n\r\n")[0].count(b"\nhost:") == 1
+
+
+@structured()
+def http_stream(choices: Choices) -> None:
+    """A client's HTTP stream and what the server says meanwhile: what passes is a prefix, in any pieces the same."""
+    data = b"".join(choices.some(lambda: choices.pick(HTTP_PIECES) or choices.raw(40), 12))
+    answer = choices.pick(HTTP_ANSWERS)
+    size = choices.pick((1, 2, 7, 100, 1 << 16))
+    whole, pieces = httpguard.HttpGuard(only_a), httpguard.HttpGuard(only_a)
+    passed = whole.feed(data) + whole.heard(answer)
+    slowly = b"".join(pieces.feed(data[at : at + size]) for at in range(0, len(data), size)) + pieces.heard(answer)
+    assert (passed, whole.fault, whole.raw) == (slowly, pieces.fault, pieces.raw)
+    assert data.startswith(passed)
+    assert shown_safely(whole.fault)
+    assert not whole.fault or whole.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n") == b""
+    again = httpguard.HttpGuard(only_a)
+    assert again.feed(passed) + again.heard(answer) == passed
+
+
+def only_a(head: httphead.Head) -> str:
+    return "" if head.name == "a" else "another"
+
+
+@structured()
+def second_hello(choices: Choices) -> None:
+    """What a client and a server send after the first hello: nothing is raised, and what passes is a prefix."""
+    guard, sent, passed = hello.HelloGuard("a.example"), b"", b""
+    for _each in range(choices.number(8)):
+        piece = choices.pick(HELLO_PIECES) or choices.raw(60)
+        if choices.flag():
+            passed += guard.heard(piece)
+        else:
+            sent += piece
+            passed += guard.feed(piece)
+        assert sent.startswith(passed)
+        assert shown_safely(guard.fault)
 
 
 # --- the runner --------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from targets import EVIL, TARGETS, try_pattern
 
-from stockade.policies import layers, narrow
+from stockade.policies import hosts, layers, narrow
 from stockade.policies.errors import PolicyError
 from stockade.policies.model import parse_policy
 from stockade.policies.toml import MOST_PARTS, loads
@@ -190,6 +190,24 @@ TRIED: dict[str, tuple[dict[str, Any], str, Any]] = {
         {"user": '[filesystem]\nworkspace = "overlay"\n', "inner": '[filesystem]\nworkspace = "none"\n'},
         "layers._still_confined", lambda merged, _below: merged,
     ),
+    "check": (
+        {"base": f'{ALLOW}check = "name"\n', "inner": '[network]\ncheck = "address"\n'},
+        "layers.check_narrowing", lambda *_: None,
+    ),
+    "own-check": (
+        {"base": ALLOW, "inner": '[network]\nallow = ["a.example check=address"]\n'}, "hosts._as_strict", lambda *_: True,
+    ),
+    "tied-check": (
+        {"base": ALLOW, "inner": '[network]\nallow = ["a.example check=auto"]\n'}, "hosts._as_strict", lambda *_: True,
+    ),
+    "edge": ({"base": ALLOW, "inner": '[[network.edge]]\nhost = "a.example"\n'}, "narrow.NEVER", ()),
+    "edge-given-up": (
+        {"base": f'{ALLOW}[[network.edge]]\nhost = "a.example"\n', "inner": "[network]\nedge = []\n"}, "narrow.NEVER", (),
+    ),
+    "queries": (
+        {"user": "[network]\nmask_queries = true\n", "inner": "[network]\nmask_queries = false\n"},
+        "layers.check_narrowing", lambda *_: None,
+    ),
 }  # fmt: skip
 """What a project tries, and the part of the product without which it would come through."""
 
@@ -199,7 +217,9 @@ def test_the_checker_finds_a_product_that_widens(monkeypatch: pytest.MonkeyPatch
     texts, place, stand_in = TRIED[name]
     assert not found_by_checker(widening(texts))
     module, _, attribute = place.partition(".")
-    monkeypatch.setattr({"layers": layers, "narrow": narrow}[module], attribute, stand_in)
+    if module == "narrow" and attribute == "NEVER":
+        monkeypatch.setitem(narrow._LISTED, "network.edge", lambda *_: None)
+    monkeypatch.setattr({"layers": layers, "narrow": narrow, "hosts": hosts}[module], attribute, stand_in)
     assert found_by_checker(widening(texts))
 
 
@@ -230,7 +250,8 @@ WIDER = {
     "mode": "off", "root": "host", "workspace": "read-write", "write": ("/etc",), "read": ("/root",), "home": "/home/other",
     "env_pass": ("AWS_*",), "env_set": (("LD_PRELOAD", "x"),), "egress": "open", "private": True, "connector": "pasta",
     "timeout": None, "memory": 1 << 50, "processes": None, "output": 1 << 40, "hide": (), "protect": (), "syscalls": "off",
-    "user": "caller", "toolchains": "auto",
+    "user": "caller", "toolchains": "auto", "check": "auto", "mask_queries": False,
+    "edge": ('{"host": "a.example", "scheme": "https", "methods": [], "paths": [], "headers": []}',),
 }  # fmt: skip
 
 
@@ -238,7 +259,7 @@ WIDER = {
 def test_the_checker_sees_every_field(field: str) -> None:
     text = (
         'mode = "strict"\n[filesystem]\nroot = "minimal"\ntoolchains = "none"\n[limits]\ntimeout = "1s"\n'
-        '[process]\nuser = "unprivileged"\n'
+        '[process]\nuser = "unprivileged"\n[network]\ncheck = "name"\nmask_queries = true\n'
     )
     stack = stacks.Stack({"base": text}, "", None, {})
     found, top = stacks.resolved(stack), stacks.ceiling(stack)
@@ -246,7 +267,10 @@ def test_the_checker_sees_every_field(field: str) -> None:
     assert ceiling.exceeding(found.replace(**{field: WIDER[field]}), top, stacks.reach_of(found))
 
 
-@pytest.mark.parametrize("extra", ["b.example", "*.a.example", "a.example:80", "udp://a.example", "192.0.2.0/24"])
+@pytest.mark.parametrize(
+    "extra",
+    ["b.example", "*.a.example", "a.example:80", "udp://a.example", "192.0.2.0/24", "a.example check=address"],
+)
 def test_the_checker_sees_hosts(extra: str) -> None:
     text = '[network]\negress = "allow"\nallow = ["a.example", "192.0.2.7"]\n'
     stack = stacks.Stack({"base": text}, "", None, {})
@@ -304,6 +328,10 @@ LARGE: dict[str, list[bytes]] = {
     ],
     "shell_quoting": [b"'" * MANY, b"STOCKADE\n" * 500, b"\\" * MANY, b"\n" * MANY],
     "dns_answers": [b"::" * MANY, b"1." * MANY],
+    "name_check": [
+        b"A" * MANY, b"\x16\3\1\0\1\1" * MANY, b"GET / HTTP/1.1\r\n" + b"a:\r\n" * MANY, b"GET / HTTP/1.1\r\n" + b"\n" * MANY,
+    ],
+    "http_stream": [b"\x0c\0\x05" + b"\1" * MANY],
     "first_bytes": [b"A" * MANY, b"\x16\3\1\0\1\1" * MANY, b"GET / HTTP/1.1\r\n" + b"a:\r\n" * MANY],
     "hook_event_text": [b'{"cwd":' * MANY, b'{"hook_event_name":"Stop","cwd":"/' + b"w" * MANY + b'"}'],
     "pattern_text": [b"(" * 2000, b"(?=" * 600, b"[" * 2000, b"a{9}" * 490, b"(?:" * 400 + b"a" + b")?" * 400 + b"(?=b)"],

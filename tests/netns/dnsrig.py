@@ -76,7 +76,7 @@ class Rig:
         parsed = [parse_rule(rule) for rule in rules]
         self.resolver = Resolver(udp, tcp, rules=parsed, record=self.events.append, **options)
 
-    def admit(self, rules: Sequence[Any], addresses: Sequence[str], seconds: int) -> None:
+    def admit(self, rules: Sequence[Any], _name: str, addresses: Sequence[str], seconds: int) -> None:
         self.admitted.append((tuple(rule.text for rule in rules), tuple(addresses), seconds))
 
     def outcomes(self) -> list[tuple[str, str, str]]:

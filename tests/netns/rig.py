@@ -44,6 +44,8 @@ BY_PASTA = [f"{each}, pasta" for each in IDENTITIES]
 USERS = {"dropped": "unprivileged", "kept": "caller"}
 GOOD, EVIL = "203.0.113.80", "203.0.113.66"
 """Where good.example is, and an address that nothing leads to."""
+SITES = ("one.example", "two.example")
+"""Servers with certificates of the rig's own authority (``world.authority``, a file)."""
 HERE = pathlib.Path(__file__).parent
 BOOT = "import sys; sys.path[:0] = sys.argv[1:3]; import rig; rig.main()"
 
@@ -101,7 +103,7 @@ def denied(found: dict[str, Any], subject: str) -> list[dict[str, Any]]:
 def main() -> None:
     _file, _here, _root, module, name, identity, top, arguments = sys.argv
     identity, _comma, connector = identity.partition(", ")
-    for directory in ("home", "cache", "place"):
+    for directory in ("home", "cache", "place", "authority"):
         os.mkdir(os.path.join(top, directory))
     os.chmod(os.path.join(top, "place"), 0o777)
     enter(identity)
@@ -130,12 +132,13 @@ class World:
     wire: Wire
 
     def __init__(self, identity: str, top: str, connector: str) -> None:
-        from rigservers import Outside, Wire, make_certificate
+        from rigservers import Outside, Wire, make_authority, make_certificate
 
         self.identity, self.top, self.connector = identity, top, connector
         self.place = os.path.join(top, "place")
         self.wire, self.outside = Wire(), Outside()
-        self.outside.start(make_certificate(os.path.join(top, "key")))
+        self.authority = os.path.join(top, "authority", "ca.pem")
+        self.outside.start(make_certificate(os.path.join(top, "key")), make_authority(self.authority, SITES))
         self.zone, self.pages = self.outside.zone, self.outside.pages
         self.zone["good.example"] = [f"A {GOOD}"]
         self.mounted: list[str] = []
@@ -190,7 +193,8 @@ class World:
         wire = self.wire.take()
         asked, self.outside.asked = self.outside.asked, []
         served, self.outside.served = self.outside.served, []
-        return {"wire": wire, "asked": asked, "served": served}
+        greeted, self.outside.greeted = self.outside.greeted, []
+        return {"wire": wire, "asked": asked, "served": served, "greeted": greeted}
 
     def end(self) -> None:
         """Sees the keeper off, and with it every process of the product."""

@@ -72,18 +72,31 @@ class Outside:
         """Server, name and type of every query."""
         self.served: list[tuple[str, int, str]] = []
         """Address, port and Host header of every HTTP request."""
+        self.greeted: list[tuple[str, int, str | None]] = []
+        """Address, port and server name of every ClientHello."""
         self.broken: list[str] = []
         """Faults of the name server itself."""
         self.mute = False
         """No name server answers anything."""
         self._turns: dict[str, int] = {}
 
-    def start(self, certificate: str) -> None:
+    def start(self, certificate: str, sites: dict[str, str] | None = None) -> None:
+        """``sites`` have certificates of their own, by server name; all else gets ``certificate``."""
         for port in TCP_PORTS:
             in_thread(self._accept, listen(socket.SOCK_STREAM, port), None)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         context.set_alpn_protocols(["http/1.1"])
+        contexts = {name: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for name in sites or {}}
+        for name, path in (sites or {}).items():
+            contexts[name].load_cert_chain(path)
+            contexts[name].set_alpn_protocols(["http/1.1"])
+
+        def greet(connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+            self.greeted.append((plain(connection.getsockname()[0]), connection.getsockname()[1], name))
+            connection.context = contexts.get((name or "").lower().removesuffix("."), context)
+
+        context.sni_callback = greet  # type: ignore[assignment]
         for port in TLS_PORTS:
             in_thread(self._accept, listen(socket.SOCK_STREAM, port), context)
         for port in UDP_PORTS:
@@ -212,6 +225,35 @@ def make_certificate(path: str) -> str:
     with open(path, "a") as key, open(f"{path}.cert") as cert:
         key.write(cert.read())
     return path
+
+
+def make_authority(authority: str, sites: tuple[str, ...]) -> dict[str, str]:
+    """The certificate of an authority, and for each site a file with its key and its certificate."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    found = {}
+    own = [
+        "openssl",
+        "req",
+        "-x509",
+        *key,
+        "-subj",
+        "/CN=authority",
+        "-keyout",
+        f"{authority}.key",
+        "-out",
+        authority,
+    ]
+    subprocess.run([*own, "-addext", "keyUsage=critical,keyCertSign"], check=True, capture_output=True)
+    for site in sites:
+        path = f"{authority}.{site}"
+        command = ["openssl", "req", "-x509", *key, "-CA", authority, "-CAkey", f"{authority}.key"]
+        named = ["-addext", f"subjectAltName=DNS:{site}", "-addext", "basicConstraints=critical,CA:FALSE"]
+        command += ["-subj", f"/CN={site}", *named, "-keyout", path, "-out", f"{path}.cert"]
+        subprocess.run(command, check=True, capture_output=True)
+        with open(path, "a") as file, open(f"{path}.cert") as cert:
+            file.write(cert.read())
+        found[site] = path
+    return found
 
 
 # --- the wire ----------------------------------------------------------------------------------------------

@@ -86,3 +86,68 @@ def test_need_10_a_name_that_is_bound_anew_gains_nothing(identity):
     assert reached <= {PUBLIC}, found
     assert (found["first"][0], found["posted"]) == ("allow", [PUBLIC])
     assert found["second"][0] == "deny"
+
+
+SECRET = "tok-5e1d7a90bc-of-the-test"
+ENTRY = {
+    "host": "secure.example", "methods": ["POST"], "paths": ["/hook"],
+    "headers": {"Authorization": {"from": "env:HOOK_TOKEN", "format": "Bearer {}"}},
+}  # fmt: skip
+
+
+def completed(world):
+    """A handler whose host has an entry of the edge; the server gives back what it got."""
+    import rigservers
+
+    got = []
+
+    def do_post(handler):
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        told = handler.headers.get_all("Authorization") or []
+        got.append([handler.path, told])
+        body = json.dumps({"systemMessage": f"you said {told}"}).encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    rigservers.Handler.do_POST = do_post
+    os.environ["SSL_CERT_FILE"] = os.path.join(world.top, "key.cert")
+    os.environ["HOOK_TOKEN"] = SECRET
+    world.zone["secure.example"] = [f"A {PUBLIC}"]
+    return {
+        name: {**ask(world, path, policy), "got": got[:] and [got.pop()]}
+        for name, path, policy in (
+            ("entry", "/hook", world.policy("allow", network={"edge": [ENTRY]})),
+            ("no entry", "/hook", world.policy("allow", ["secure.example"])),
+            ("other path", "/admin", world.policy("allow", network={"edge": [ENTRY]})),
+            ("dots", "/x/%2e%2e/hook", world.policy("allow", network={"edge": [ENTRY]})),
+            ("idle", "/hook", world.policy("none", network={"edge": [ENTRY]})),
+        )
+    }
+
+
+def ask(world, path, policy):
+    from stockade.sandbox.hooks.model import HookSpec
+    from stockade.sandbox.hooks.runner import HookRunner
+
+    spec = HookSpec(
+        "claude", "Stop", "stop", "http", url=f"https://secure.example{path}", timeout=20.0,
+        headers=(("authorization", "its own"),),
+    )  # fmt: skip
+    found = HookRunner([spec], policy=policy, cwd=world.place).run("Stop", {"stop_hook_active": False})
+    return {"decision": found.decision, "cause": found.results[0].cause, "whole": repr(found)}
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_a_handler_is_completed_by_the_edge_and_its_answer_is_masked(identity):
+    found = rig.run(completed, identity)
+    assert found["entry"]["got"] == [["/hook", [f"Bearer {SECRET}"]]], found
+    assert "you said" in found["entry"]["whole"]
+    assert found["no entry"]["got"] == [["/hook", ["its own"]]], "without an entry it is as the handler says"
+    for name in ("other path", "dots", "idle"):
+        assert found[name]["got"] == [], found[name]
+        assert found[name]["decision"] == "deny"
+    assert "network.edge" in found["other path"]["cause"]
+    for each in found.values():
+        assert SECRET not in each["whole"]

@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ import pytest
 from leasewatch import KINDS, WAYS, Watch, command, wait_for
 
 import stockade
+from stockade.netns import lease as lease_module
+from stockade.netns.errors import LeaseFailed
 from stockade.netns.lease import Lease
 from stockade.sandbox import keeperlink
 
@@ -254,6 +257,112 @@ def test_part_that_is_killed_is_named(place, watch, kind, part):
     assert is_fine(kind)
     keeperlink.end_keeper()
     watch.assert_nothing_left(place)
+
+
+def stop(process):
+    process.suspend()
+    wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "stop of the holder")
+
+
+def endless(monkeypatch):
+    """Whoever waits for the whole time for an answer is not there at the end of the test."""
+    monkeypatch.setattr(lease_module, "READY_SECONDS", 3 * leasewatch.PATIENCE)
+
+
+def with_a_stopped_holder(place, watch, kind):
+    """The result of a run whose program ends by itself once the holder is stopped."""
+    go = place.work / "go"
+
+    def disturb():
+        watch.one("sh", "until")  # not that of a trial of the host, which follows a failure
+        stop(watch.one("holder"))
+        go.touch()
+
+    result = after(kind, disturb, "sh", "-c", "until [ -e go ]; do sleep 0.01; done; exit 7")
+    go.unlink()
+    return result
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_holder_that_is_stopped_does_not_hold_the_end_of_a_run(place, watch, monkeypatch, kind):
+    endless(monkeypatch)
+    result = with_a_stopped_holder(place, watch, kind)
+    if kind == "record":
+        # Nothing leaves in any case: the program's own end holds, and what it tried is not known.
+        assert (result.outcome, result.exit_code, result.egress) == ("exited", 7, ())
+    else:
+        assert (result.outcome, result.started, result.exit_code) == ("runner_failed", True, None)
+        assert result.reason.startswith("the leased network broke: holder")
+    (note,) = [note for note in result.notes if "is not known" in note]
+    assert note.endswith("holder: it is stopped")
+    watch_end(watch, place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_holder_that_goes_on_is_not_given_up(place, watch, monkeypatch, kind):
+    """The control: asked while it is stopped, it answers when it goes on."""
+    asked = []
+
+    def let_go(pid):
+        asked.append(original(pid))
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    original = lease_module.is_stopped
+    monkeypatch.setattr(lease_module, "STOPPED", 0.01)
+    monkeypatch.setattr(lease_module, "is_stopped", let_go)
+    result = with_a_stopped_holder(place, watch, kind)
+    assert asked[0]
+    assert (result.outcome, result.exit_code) == ("exited", 7), result.reason
+    assert not [note for note in result.notes if "is not known" in note]
+    watch_end(watch, place)
+
+
+class WaitingService:
+    """Its thread asks the holder something, as for a name that was just resolved."""
+
+    error = ""
+
+    def __init__(self, lease):
+        self.failures = []
+        self.thread = threading.Thread(target=self.ask, args=[lease])
+
+    def ask(self, lease):
+        try:
+            lease.command("add element inet stockade x { 192.0.2.1 }")
+        except LeaseFailed as error:
+            self.failures.append(error.message)
+
+    def stop(self):
+        self.thread.join(leasewatch.PATIENCE)
+        assert not self.thread.is_alive()
+
+    def close(self):
+        pass
+
+
+def test_question_that_is_under_way_is_given_up_with_the_run(monkeypatch):
+    endless(monkeypatch)
+    monkeypatch.setattr(lease_module, "STOPPED", 0.01)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    holder = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        stop(psutil.Process(holder.pid))
+        lease = Lease(None, None)
+        lease.control, lease._holder = ours, holder.pid
+        lease.service = service = WaitingService(lease)
+        service.thread.start()
+        assert theirs.recv(100)
+        assert service.thread.is_alive()
+        lease.close()
+        assert service.failures == ["could not lease a network: holder: it is stopped"]
+        with pytest.raises(LeaseFailed, match="it is stopped"):
+            lease.command("?list table inet stockade")  # what comes late would pass for the answer to this
+    finally:
+        holder.kill()
+        holder.wait()
+        theirs.close()
+        ours.close()
 
 
 @pytest.mark.parametrize("kind", ["allow", "pasta"])

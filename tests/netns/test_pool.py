@@ -85,6 +85,7 @@ def full(pool, count):
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_filled_after_the_first_run_and_emptied_at_the_end(made, size):
+    threads = threading.active_count()
     with stockade.LeasePool(size) as pool:
         assert (pool.ready(), made) == (0, [])
         first = asked()
@@ -92,7 +93,7 @@ def test_filled_after_the_first_run_and_emptied_at_the_end(made, size):
         full(pool, size)
     assert [each.life for each in made] == [["made", "started", "ready", "closed"]] * size
     assert first.life == ["made"], "it is its taker's"
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 def test_each_is_handed_out_once_and_replaced(made):

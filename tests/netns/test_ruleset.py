@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.netns import ruleset
+from stockade.netns.admission import Admission
 from stockade.netns.ruleset import admit_text, beyond_reach, rules_text
 from stockade.netns.ruletext import SIZES, shape
 from stockade.policies.hosts import METADATA, HostRule, parse_rule
@@ -35,6 +36,9 @@ def rules(*entries: str) -> list[HostRule]:
     return [parse_rule(entry) for entry in entries]
 
 
+EDGE = rules("api.example", "*.api.example:8443", "udp://api.example:53")
+
+
 def texts() -> dict[str, str]:
     ports = {"dns_port": 1053, "tcp_port": 65010, "udp_port": 65011}
     return {
@@ -43,8 +47,19 @@ def texts() -> dict[str, str]:
         "open": rules_text("open", [], private=False),
         "open-private": rules_text("open", [], private=True),
         "record": rules_text("record", [], private=False, **ports),
+        "allow-relay": rules_text("allow", rules(*LISTED), private=False, edge=EDGE, relay_port=65012),
+        "open-relay": rules_text("open", rules(*LISTED), private=False, edge=EDGE, relay_port=65012),
         "admit": admit_text(rules("a.example", "udp://time.example:123"), ["192.0.2.9", "2001:DB8::0:9"], 300),
+        "admit-shared": shared(),
     }
+
+
+def shared() -> str:
+    """The second of two names that share an address, of which the first had it for itself."""
+    first, second = listed = rules("a.example", "b.example:80")
+    admission = Admission(listed, [], "auto", clock=lambda: 0.0)
+    admission.keep(admission.plan([first], "a.example", ["192.0.2.9"], 300))
+    return admission.plan([second], "b.example", ["192.0.2.9", "192.0.2.10"], 200).text
 
 
 @pytest.mark.parametrize("name", texts())
@@ -65,15 +80,39 @@ def test_metadata_is_all_of_it_in_every_form() -> None:
     assert {ipaddress.IPv6Network(text) for text in listed6} == six
 
 
-@pytest.mark.parametrize("name", [name for name in texts() if name != "admit"])
+@pytest.mark.parametrize("name", [name for name in texts() if "admit" not in name])
 def test_every_text_drops_by_default_and_refuses_metadata_first(name: str) -> None:
     text = texts()[name]
     for hook in ("output", "input", "forward"):
         assert f"type filter hook {hook} priority filter; policy drop;" in text
     if name != "record":
-        assert text.index(ruleset.METADATA4) < text.index("ct state established") < text.index(ruleset.NEVER4)
-        assert text.index(ruleset.METADATA4) < text.index("daddr @") if "daddr @" in text else True
+        chain = text.partition("chain output {")[2]
+        assert chain.index(ruleset.METADATA4) < chain.index("ct state established") < chain.index(ruleset.NEVER4)
+        assert chain.index(ruleset.METADATA4) < chain.index("daddr @") if "daddr @" in chain else True
         assert "\t\tgoto refused\n\t}\n\tchain input" in text, "refusal is what the output chain ends with"
+
+
+@pytest.mark.parametrize("name", ["allow-relay", "open-relay"])
+def test_nothing_is_led_to_the_relay_but_addresses_of_edge_sets(name: str) -> None:
+    chain = texts()[name].partition("chain divert {")[2].partition("\n\t}")[0].strip().splitlines()
+    head, *accepts = [line.strip() for line in chain if "redirect" not in line]
+    redirects = [line.strip() for line in chain if "redirect" in line]
+    assert head == "type nat hook output priority -100; policy accept;"
+    assert accepts == [f"{each} accept" for each in ruleset._UNDIVERTED]
+    assert "redirect" not in "".join(chain[: len(accepts) + 1])
+    for line in redirects:
+        assert re.fullmatch(r"tcp dport [\d-]+ ip daddr @edge4_tcp_\d+_\d+ redirect to :65012", line)
+    assert len(redirects) == (4 if name == "allow-relay" else 2) - (name == "allow-relay")
+
+
+@pytest.mark.parametrize("kind", ["allow", "open"])
+def test_a_relay_takes_nothing_from_the_other_rules(kind: str) -> None:
+    plain = shape(rules_text(kind, rules(*LISTED), private=False))
+    found = shape(rules_text(kind, rules(*LISTED), private=False, edge=EDGE, relay_port=65012))
+    base, count = found.pop("output")
+    assert (base, count - 1) == plain.pop("output")
+    del found["divert"], found["astray"]
+    assert found == plain
 
 
 def test_an_empty_list_accepts_nothing_new() -> None:
@@ -177,10 +216,10 @@ def test_no_rule_writes_text_of_its_own(
 ) -> None:
     rule = HostRule(name, False, network, protocol, port, port, text)  # type: ignore[arg-type]
     try:
-        written = rules_text("allow", [rule], private=False)
+        written = rules_text("allow", [rule], private=False, edge=[rule], relay_port=65012)
     except (ValueError, TypeError):
         return
-    expected = shape(rules_text("allow", rules("192.0.2.1"), private=False))
+    expected = shape(rules_text("allow", rules("192.0.2.1"), private=False, relay_port=65012))
     found = shape(written)
     assert found.keys() == expected.keys()
     assert found["output"][1] == expected["output"][1]
@@ -217,7 +256,9 @@ def test_shape_counts_rules_of_chains_alone() -> None:
 
 
 def test_counted_sets_are_bounded() -> None:
-    blocks = re.findall(r"\tset (\w+) \{\n(.*?)\t\}", "".join(texts()[name] for name in ("allow", "record")), re.S)
+    blocks = re.findall(
+        r"\tset (\w+) \{\n(.*?)\t\}", "".join(texts()[name] for name in ("allow-relay", "record")), re.S
+    )
     assert blocks
     for name, body in blocks:
         assert ("size " in body) is not name.startswith("fixed"), name

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.policies.errors import PolicyError
-from stockade.policies.hosts import METADATA, HostRule, covers, matches_name, parse_rule
+from stockade.policies.hosts import CHECKS, METADATA, HostRule, covers, effective_check, matches_name, parse_rule
 
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=1, max_size=4).map(lambda labels: ".".join([*labels, "test"]))
 PORTS = st.sampled_from(["", ":443", ":80", ":8000-8010", ":*", ":1-65535", ":7-7"])
+CHECK = st.sampled_from(["", "", *(f" check={kind}" for kind in CHECKS)])
 ENTRY = st.one_of(
-    st.tuples(st.sampled_from(["", "tcp://", "udp://"]), st.sampled_from(["", "*."]), NAME, PORTS).map("".join),
+    st.tuples(st.sampled_from(["", "tcp://", "udp://"]), st.sampled_from(["", "*."]), NAME, PORTS, CHECK).map(
+        "".join
+    ),
     st.tuples(st.ip_addresses(v=4).map(str), PORTS).map("".join),
     st.tuples(st.just("["), st.ip_addresses(v=6).map(str), st.just("]"), PORTS).map("".join),
     st.ip_addresses().map(str),
@@ -67,7 +70,7 @@ def test_entry(
     text: str, name: str, wildcard: bool, network: str, protocol: str, low: int, high: int, shown: str
 ) -> None:
     rule = parse_rule(text)
-    assert tuple(rule) == (name, wildcard, network, protocol, low, high, shown)
+    assert tuple(rule) == (name, wildcard, network, protocol, low, high, shown, None)
     assert parse_rule(rule.text) == rule
 
 
@@ -92,6 +95,67 @@ def test_refused(text: str) -> None:
     assert caught.value.message.startswith(f"could not use network.allow of here {repr(text)[:120]}")
     assert caught.value.message.isprintable()
     assert "*.example.com" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "shown"),
+    [
+        ("a.example check=name", "name", "a.example check=name"),
+        ("A.example:443 check=name", "name", "a.example check=name"),
+        ("*.a.example:80 check=auto", "auto", "*.a.example:80 check=auto"),
+        ("a.example:* check=address", "address", "a.example:* check=address"),
+        ("udp://a.example check=address", "address", "udp://a.example check=address"),
+        ("192.0.2.1 check=address", None, "192.0.2.1"),
+        ("udp://[2001:db8::1]:53 check=address", None, "udp://[2001:db8::1]:53"),
+    ],
+)
+def test_check(text: str, check: str | None, shown: str) -> None:
+    rule = parse_rule(text)
+    assert (rule.check, rule.text) == (check, shown)
+    assert parse_rule(rule.text) == rule
+    assert rule.replace(check=None, text="") == parse_rule(text.partition(" ")[0]).replace(text="")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a.example check=", "check='' is none of"),
+        ("a.example check=Name", "check='Name' is none of"),
+        ("a.example check=none", "address, auto, name"),
+        ("a.example check=name ", "check='name ' is none of"),
+        ("a.example check=name check=name", "is none of"),
+        ("a.example  check=name", "' ' is not allowed"),
+        ("a.example\tcheck=name", "is not allowed"),
+        ("a.example name", "' ' is not allowed"),
+        ("check=name", "'=' is not allowed"),
+        (" check=name", "it is empty"),
+        ("udp://a.example check=name", "in UDP: only check=address fits"),
+        ("udp://a.example check=auto", "in UDP: only check=address fits"),
+        ("192.0.2.1 check=name", "under an address: only check=address fits"),
+        ("2001:db8::/32 check=auto", "under an address: only check=address fits"),
+        ("169.254.169.254 check=address", "metadata"),
+    ],
+)
+def test_check_refused(text: str, says: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_rule(text)
+    assert says in caught.value.message
+    assert "check=name" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "network_check", "effective"),
+    [
+        ("a.example", "auto", "auto"),
+        ("a.example", "name", "name"),
+        ("a.example check=address", "name", "address"),
+        ("a.example check=name", "address", "name"),
+        ("udp://a.example", "auto", "address"),
+        ("192.0.2.1", "name", "address"),
+    ],
+)
+def test_effective_check(text: str, network_check: str, effective: str) -> None:
+    assert effective_check(parse_rule(text), network_check) == effective
 
 
 @pytest.mark.parametrize(
@@ -162,6 +226,18 @@ def test_matches(entry: str, name: str, matched: bool) -> None:
         ("192.0.2.0/24", "2001:db8::1", False),
         ("*.example.com", "192.0.2.1", False),
         ("192.0.2.1", "a.example", False),
+        ("a.example", "a.example check=name", True),
+        ("a.example", "a.example check=auto", False),
+        ("a.example", "a.example check=address", False),
+        ("a.example check=auto", "a.example", False),
+        ("a.example check=auto", "a.example check=auto", True),
+        ("a.example check=auto", "a.example check=name", True),
+        ("a.example check=auto", "a.example check=address", False),
+        ("a.example check=address", "a.example check=auto", True),
+        ("a.example check=address", "a.example", False),
+        ("a.example check=name", "a.example check=auto", False),
+        ("*.example check=name", "a.example check=name", True),
+        ("*.example check=name", "a.example", False),
     ],
 )
 def test_covers(outer: str, inner: str, covered: bool) -> None:

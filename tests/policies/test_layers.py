@@ -50,6 +50,7 @@ def test_lists_replace(kind: str, key: str) -> None:
         "filesystem.hide",
         "filesystem.protect",
         "network.allow",
+        "network.edge",
         "environment.pass",
     ],
 )
@@ -89,6 +90,9 @@ GRANTED: dict[str, Any] = {
     "network.egress": "allow",
     "network.allow": ("*.example.com:*", "192.0.2.0/24"),
     "network.private": False,
+    "network.check": "auto",
+    "network.edge": ("{}",),
+    "network.mask_queries": False,
     "network.connector": "auto",
     "limits.timeout": 60.0,
     "limits.cpu": 30.0,
@@ -126,7 +130,12 @@ NARROWER: list[tuple[str, object]] = [
     ("network.egress", "none"),
     ("network.allow", ()),
     ("network.allow", ("a.example.com", "*.b.example.com:80", "192.0.2.7")),
+    ("network.allow", ("a.example.com check=name",)),
     ("network.private", False),
+    ("network.check", "auto"),
+    ("network.check", "name"),
+    ("network.mask_queries", False),
+    ("network.mask_queries", True),
     ("network.connector", "auto"),
     ("limits.timeout", 59.5),
     ("limits.cpu", 29.5),
@@ -166,7 +175,10 @@ WIDER: list[tuple[str, object]] = [
     ("network.allow", ("udp://a.example.com",)),
     ("network.allow", ("192.0.0.0/16",)),
     ("network.allow", ("192.0.2.7:80",)),
+    ("network.allow", ("a.example.com check=auto",)),
+    ("network.allow", ("a.example.com check=address",)),
     ("network.private", True),
+    ("network.check", "address"),
     ("network.connector", "pasta"),
     ("network.connector", "slirp4netns"),
     ("limits.timeout", 61.0),
@@ -186,6 +198,7 @@ WIDER: list[tuple[str, object]] = [
 FROM_NARROW: dict[str, tuple[object, object]] = {
     "filesystem.root": ("minimal", "host"),
     "filesystem.toolchains": ("none", "auto"),
+    "network.mask_queries": (True, False),
 }
 
 
@@ -220,8 +233,87 @@ def test_project_does_not_widen_what_was_narrow(key: str, values: tuple[object, 
 
 def test_both_tables_cover_every_key() -> None:
     added = {"filesystem.hide", "filesystem.protect"}
-    assert {key for key, _ in NARROWER} == set(ATTRIBUTES)
-    assert {key for key, _ in WIDER} | set(FROM_NARROW) | added == set(ATTRIBUTES)
+    never = {"network.edge"}
+    assert {key for key, _ in NARROWER} | never == set(ATTRIBUTES)
+    assert {key for key, _ in WIDER} | set(FROM_NARROW) | added | never == set(ATTRIBUTES)
+
+
+@pytest.mark.parametrize("value", [("{}",), (), ("other",)], ids=["the-same", "nothing", "another"])
+def test_a_project_has_no_say_in_the_edge(value: tuple[str, ...]) -> None:
+    with pytest.raises(PolicyError) as caught:
+        merged(LOWER, Layer("project", "project p", {"network.edge": value}))
+    assert caught.value.message == "could not apply the project p: network.edge is not for a project file to set"
+    assert "user policy" in caught.value.remedy
+    for kind in ("user", "options"):
+        assert merged(LOWER, Layer(kind, kind, {"network.edge": value}))
+
+
+def test_only_options_add_to_the_edge() -> None:
+    lower = layer("system", network__edge=("one",))
+    assert merged(lower, layer("user", network__edge=("two",))).values["network.edge"] == ("two",)
+    assert merged(lower, layer("options", network__edge=("two",))).values["network.edge"] == ("one", "two")
+
+
+CHECK_ORDER = ["address", "auto", "name"]
+
+
+@pytest.mark.parametrize("granted", CHECK_ORDER)
+@pytest.mark.parametrize("asked", CHECK_ORDER)
+def test_a_project_may_check_more_strictly(granted: str, asked: str) -> None:
+    lower, project = layer("user", network__check=granted), layer("project", network__check=asked)
+    if CHECK_ORDER.index(asked) >= CHECK_ORDER.index(granted):
+        assert merged(lower, project).values["network.check"] == asked
+    else:
+        with pytest.raises(PolicyError, match=r"network\.check asks for .* wider than"):
+            merged(lower, project)
+
+
+@pytest.mark.parametrize(("check", "accepted"), [("", True), (" check=name", True), (" check=auto", False)])
+def test_under_open_a_project_may_not_tie_a_name_to_a_looser_check(check: str, accepted: bool) -> None:
+    """What the options of the run say of all names would not reach it."""
+    lower = layer("user", network__egress="open")
+    project = layer("project", network__egress="allow", network__allow=(f"a.example{check}",))
+    if accepted:
+        assert finish(merged(lower, project), "p").allow == (f"a.example{check}",)
+    else:
+        with pytest.raises(PolicyError, match=r"network\.allow asks for"):
+            merged(lower, project)
+
+
+@pytest.mark.parametrize(
+    ("check", "entry", "refused"),
+    [
+        ("name", "udp://a.example", True),
+        ("name", "udp://a.example check=address", False),
+        ("name", "udp://192.0.2.1", False),
+        ("name", "a.example", False),
+        ("auto", "udp://a.example", False),
+        ("address", "udp://a.example", False),
+    ],
+)
+def test_udp_can_not_be_checked(check: str, entry: str, refused: bool) -> None:
+    lower = layer("user", network__egress="allow", network__allow=(entry,))
+    found = merged(lower, layer("options", network__check=check))
+    if not refused:
+        assert finish(found, "p").check == check
+        return
+    with pytest.raises(PolicyError) as caught:
+        finish(found, "p")
+    assert "network.check from options" in caught.value.message
+    assert f'"{entry} check=address"' in caught.value.remedy
+
+
+@pytest.mark.parametrize("egress", ["none", "record", "allow", "open"])
+def test_edge_entries_are_idle_where_nothing_leaves(egress: str) -> None:
+    found = finish(merged(layer("user", network__egress=egress, network__edge=("{}",))), "p")
+    assert (found.egress, found.edge) == (egress, ("{}",))
+    assert finish(merged(layer("user", mode="off", network__edge=("{}",))), "p").mode == "off"
+
+
+def test_many_edge_entries_are_too_many_together() -> None:
+    lower = layer("user", network__edge=tuple(map(str, range(40))))
+    with pytest.raises(PolicyError, match="more than 64 entries"):
+        finish(merged(lower, layer("options", network__edge=tuple(map(str, range(40, 80))))), "p")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stockade.policies.edge import read_edge
 from stockade.policies.errors import PolicyError
 from stockade.policies.fields import ATTRIBUTES, PARSERS
 from stockade.policies.model import (
@@ -38,9 +39,13 @@ pass = ["LANG", "LC_*"]
 set = { CI = "1", "A B" = "" }
 [network]
 egress = "allow"
-allow = ["Registry.npmjs.org", "udp://time.example:123"]
+allow = ["Registry.npmjs.org", "udp://time.example:123", { host = "A.example:80", check = "name" }, { host = "b.example" }]
 private = true
+check = "auto"
+mask_queries = true
 connector = "pasta"
+[[network.edge]]
+host = "api.example"
 [limits]
 timeout = "10s"
 cpu = "1500ms"
@@ -62,7 +67,13 @@ def test_every_key_is_read() -> None:
     assert policy.extends == "hook"
     values = parsed(policy, "p.toml")
     assert set(values) == set(ATTRIBUTES)
-    assert values["network.allow"] == ("registry.npmjs.org", "udp://time.example:123")
+    names = ("a.example:80 check=name", "b.example")
+    assert values["network.allow"] == ("registry.npmjs.org", "udp://time.example:123", *names)
+    assert (values["network.check"], values["network.mask_queries"], len(values["network.edge"])) == (
+        "auto",
+        True,
+        1,
+    )
     assert (values["limits.timeout"], values["limits.cpu"]) == (10.0, 1.5)
     assert values["limits.open_files"] is None
     assert values["environment.set"] == {"CI": "1", "A B": ""}
@@ -142,6 +153,28 @@ def test_frozen() -> None:
         ("[network]\nprivate = 'yes'", "network.private", "true or false"),
         ("[network]\nallow = ['https://a/b']", "network.allow", "*.example.com"),
         ("[network]\nallow = ['169.254.169.254']", "network.allow", "write a name"),
+        ("[network]\nallow = [{ host = 'a.example', chek = 'name' }]", "network.allow", "check ="),
+        ("[network]\nallow = [{ check = 'name' }]", "network.allow", "host ="),
+        (
+            "[network]\nallow = [{ host = 'a.example', check = 'maybe' }]",
+            "network.allow",
+            '"address", "auto" or "name"',
+        ),
+        (
+            "[network]\nallow = [{ host = 'a.example', check = true }]",
+            "network.allow",
+            '"address", "auto" or "name"',
+        ),
+        ("[network]\nallow = [{ host = 'a.example check=name', check = 'name' }]", "network.allow", "host ="),
+        ("[network]\nallow = [{ host = '192.0.2.1', check = 'name' }]", "network.allow", "write a name"),
+        ("[network]\nallow = [{ host = 3 }]", "network.allow", "host ="),
+        ("[network]\nallow = [[]]", "network.allow", "list"),
+        ("[network]\ncheck = 'names'", "network.check", '"auto", "name" or "address"'),
+        ("[network]\ncheck = true", "network.check", '"auto", "name" or "address"'),
+        ("[network]\nmask_queries = 'yes'", "network.mask_queries", "true or false"),
+        ("[network]\nedge = 'api.example'", "network.edge", "[[network.edge]]"),
+        ("[network]\nedge = ['api.example']", "network.edge", "[[network.edge]]"),
+        ("[network.edge]\nhost = 'api.example'", "network.edge", "[[network.edge]]"),
         ("[limits]\ntimeout = 0", "limits.timeout", '"10s"'),
         ("[limits]\ntimeout = -1", "limits.timeout", '"10s"'),
         ("[limits]\ntimeout = nan", "limits.timeout", '"10s"'),
@@ -182,6 +215,7 @@ def test_fault_names_file_key_and_remedy(text: str, key: str, says: str) -> None
         ("[filesystem]\n", "says nothing"),
         ("[limits]\ntimeout = " + "9" * 5000, "TOML"),
         ('mode = "off"\n[network]\negress = "open"', "contradict"),
+        ('[network]\ncheck = "name"\nallow = ["udp://a.example"]', "network.check"),
         ('[network]\negress = "record"\nallow = ["a.example"]', "network.allow"),
     ],
 )
@@ -215,6 +249,16 @@ def test_a_policy_made_in_python_is_judged_too(policy: Policy) -> None:
 def test_a_good_policy_made_in_python() -> None:
     policy = Policy(mode="strict", environment=Environment(pass_=("LANG",)))
     assert checked(policy, "here") == policy
+
+
+def test_a_good_network_made_in_python() -> None:
+    edge = {"host": "api.example", "methods": ("GET",), "headers": {"Authorization": "env:API_TOKEN"}}
+    network = Network(egress="allow", allow=("a.example", {"host": "b.example", "check": "name"}), edge=(edge,))
+    values = parsed(checked(Policy(network=network), "here"), "here")
+    assert values["network.allow"] == ("a.example", "b.example check=name")
+    assert [read_edge(line).host.text for line in values["network.edge"]] == ["api.example"]
+    with pytest.raises(PolicyError, match=r"network\.edge\[1\]\.host of here: it is missing"):
+        checked(Policy(network=Network(edge=({},))), "here")
 
 
 def policy_or_fault(text: str | bytes) -> Policy | PolicyError:

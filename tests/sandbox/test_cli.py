@@ -726,6 +726,53 @@ def test_policy_explain(place):
     assert place.path("ws", ".stockade.toml") in found["looked_at"]
 
 
+def test_policy_explain_tells_which_way_a_host_goes(place):
+    place.put("home/.config/stockade/policy.toml", '[[network.edge]]\nhost = "api.example"\nmethods = ["GET"]\n')
+    words = [
+        "policy",
+        "explain",
+        "--allow",
+        "a.example",
+        "--allow",
+        "b.example:80 check=address",
+        "--check",
+        "name",
+    ]
+    rows = {line.split("  ")[0]: line for line in good(place.call(*words)).stdout.decode().splitlines()}
+    assert rows["network.check"].split()[1:] == ['"name"', "options"]
+    assert rows["a.example"].endswith("  allow      name checked (network.check)")
+    assert rows["b.example:80 check=address"].endswith("packets by address")
+    assert rows["api.example"].endswith("edge: GET to every path")
+    found = document(good(place.call(*words, "--json")))
+    assert found["routes"][0] == {"entry": "a.example", "kind": "allow", "way": "name checked (network.check)"}
+    assert [each["kind"] for each in found["routes"]] == ["allow", "allow", "edge"]
+    assert document(good(place.call("policy", "explain", "--json")))["routes"][0]["way"].startswith("idle")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--check", "names"], "network.check"),
+        (["--check", "auto", "--allow", "a.example check=no"], "check='no'"),
+        (["--check", "name", "--allow", "udp://a.example"], "can't be seen in UDP"),
+        (["--allow", "192.0.2.7 check=name"], "only check=address fits"),
+    ],
+)
+def test_checks_that_are_refused(place, words, says):
+    for command in (["run"], ["run", "--dry-run"], ["policy", "explain"]):
+        done = place.call(*command, *words, *(["--", "true"] if command[0] == "run" else []))
+        assert done.returncode == 125
+        assert says in done.stderr.decode()
+        assert done.stdout == b""
+
+
+def test_a_check_needs_no_network(place):
+    assert (
+        document(good(place.call("run", "--check", "name", "--json", "--", "true")))["policy"]["network"]["check"]
+        == "name"
+    )
+
+
 # --- doctor -----------------------------------------------------------------------------------------------
 
 

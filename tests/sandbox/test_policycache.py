@@ -303,6 +303,43 @@ def test_a_damaged_entry_is_ignored(data):
     assert entry.read_bytes() == whole or module.read_entry(module.cache_key(None, str(home / "workspace"), {}))
 
 
+EDGE = """
+[network]
+egress = "allow"
+check = "name"
+mask_queries = true
+allow = ["a.example", { host = "b.example:80", check = "address" }]
+[[network.edge]]
+host = "api.example"
+headers = { Authorization = { from = "env:API_TOKEN", format = "Bearer {}" } }
+"""
+
+
+@pytest.mark.parametrize("between", [forget, lambda: None])
+def test_edge_and_checks_are_remembered(home, counted, between):
+    user_policy(home, EDGE)
+    first = resolved(home)
+    between()
+    assert resolved(home) == first
+    assert len(counted) == 1
+    assert (first.check, first.mask_queries, first.allow) == (
+        "name",
+        True,
+        ("a.example", "b.example:80 check=address"),
+    )
+    assert len(first.edge) == 1
+    changed = EDGE.replace("API_TOKEN", "OTHER")
+    user_policy(home, changed)
+    assert "OTHER" in resolved(home).edge[0]
+
+
+def test_edge_entries_among_the_options(home, counted):
+    for name in ("A", "A", "B"):
+        edge = [{"host": "api.example", "headers": {"X-Key": f"env:{name}"}}]
+        assert f"env:{name}" in resolved(home, network__edge=edge).edge[0]
+    assert len(counted) == 2
+
+
 def test_the_number_of_files_is_bounded(home):
     names = {module.entry_name((number,)) for number in range(5000)}
     assert 900 < len(names) <= module.MOST_FILES
@@ -316,7 +353,14 @@ def test_memory_is_bounded(home):
 
 @pytest.mark.parametrize(
     ("value", "same"),
-    [([1, 2], (1, 2)), ({"b": 1, "a": 2}, (("a", 2), ("b", 1))), ("x", "x"), (None, None), ((1,), (1,))],
+    [
+        ([1, 2], (1, 2)),
+        ({"b": 1, "a": 2}, (("a", 2), ("b", 1))),
+        ("x", "x"),
+        (None, None),
+        ((1,), (1,)),
+        ([{"a": [1]}], ((("a", (1,)),),)),
+    ],
 )
 def test_options_are_frozen_by_value(value, same):
     assert module.frozen(value) == same

@@ -21,7 +21,7 @@ CONTRACT = {
     "usage", "duration", "policy", "argv",
 }  # fmt: skip
 """What is promised."""
-EXTRAS = {"stdout_bytes", "stderr_bytes", "notes", "rule"}
+EXTRAS = {"requests", "stdout_bytes", "stderr_bytes", "notes", "rule"}
 """What is there besides."""
 
 
@@ -53,6 +53,7 @@ def result(**changes):
         argv=("echo", "out"),
         rule="executed",
         changes=None,
+        requests=(),
     )
     return whole.replace(**changes)
 
