@@ -82,7 +82,7 @@ class Stream:
     def flush(self, now: float) -> None:
         self._now = now
         try:
-            del self._outbox[: self.connection.send(self._outbox)]
+            del self._outbox[: self.connection.send(self._outbox, socket.MSG_NOSIGNAL)]
         except BlockingIOError:
             return
         except OSError:

@@ -135,7 +135,7 @@ class Destination:
 
 
 class Ledger:
-    """Takes events as they come; what exceeds the bounds is counted in ``lost``.
+    """Takes events as they come; what exceeds the bounds is counted in ``lost``, or ``lost_allowed``.
 
     ``kind`` is the network kind. ``began`` is when the run began, a time of ``time.monotonic``, as in the events.
     """
@@ -145,16 +145,20 @@ class Ledger:
         self.names: dict[tuple[str, str], Asked] = {}
         self.destinations: dict[tuple[str, str, int], Destination] = {}
         self.relayed = Tallies(MOST_DESTINATIONS)
-        self.lost = 0
+        self.lost = self.lost_allowed = 0
+        self._room = {True: MOST_NAMES, False: MOST_NAMES}
+        """For names that were answered, and for others: a program can ask for any number of those."""
 
     def add_name(self, event: NameEvent) -> None:
         """Note one question."""
         key = (plain_name(event.name), event.outcome)
         asked = self.names.get(key)
         if asked is None:
-            if len(self.names) >= MOST_NAMES:
+            good = event.outcome == ANSWERED
+            if not self._room[good]:
                 self.lost += 1
                 return
+            self._room[good] -= 1
             asked = self.names[key] = Asked(event)
         asked.add(event)
 
@@ -171,7 +175,11 @@ class Ledger:
 
     def add_relayed(self, event: RelayEvent) -> None:
         """Note one connection that came to the relay."""
-        if not self.relayed.add(event):
+        if self.relayed.add(event):
+            return
+        if event.allowed:
+            self.lost_allowed += 1
+        else:
             self.lost += 1
 
     def attempts(
@@ -190,6 +198,8 @@ class Ledger:
         found += self._only_asked({host for each in found for host in (each.host, *each.shared)})
         found.sort(key=lambda each: float("inf") if each.first_seen is None else each.first_seen)
         found += [unlisted(direction == "reached", 0) for direction in overflow]
+        if self.lost_allowed:
+            found.append(unlisted(True, self.lost_allowed))
         if self.lost:
             found.append(unlisted(False, self.lost))
         return tuple(since(each, self.began) for each in found)

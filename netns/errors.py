@@ -7,7 +7,7 @@ from stockade.policies.errors import StockadeError
 
 class LeaseFailed(StockadeError):
     """A leased network could not be made, or broke. ``part`` is ``nft``, ``slirp4netns``, ``pasta``, ``holder``,
-    ``dns`` or ``recorder``.
+    ``dns``, ``recorder`` or ``edge``.
     """
 
     def __init__(self, message: str, *, part: str, remedy: str = "") -> None:

@@ -88,7 +88,7 @@ class Way:
         if not data:
             return 0
         try:
-            sent = self.sink.send(data)
+            sent = self.sink.send(data, socket.MSG_NOSIGNAL)  # whoever uses us may not ignore SIGPIPE
         except (BlockingIOError, InterruptedError):
             return 0
         self.total += sent

@@ -20,6 +20,12 @@ PATIENCE = {READING: 5.0, DIALING: 60.0, PARTING: 5.0, ENDING: 2.0}
 """Seconds that a stage may take; the others may last."""
 BROKEN = select.EPOLLERR | select.EPOLLHUP
 UNPOLLED = -1
+_tables: set[FlowTable] = set()
+
+
+def open_in_all() -> int:
+    """Connections of all relays of this process, whose descriptors they share."""
+    return sum(map(len, tuple(_tables)))
 
 
 class FlowTable:
@@ -30,6 +36,12 @@ class FlowTable:
         self.flows: dict[Flow, None] = {}
         self._ends: dict[int, Flow] = {}
         self._staged: dict[str, dict[Flow, None]] = {stage: {} for stage in PATIENCE}  # oldest first
+        _tables.add(self)
+
+    def close(self) -> None:
+        """The sockets are closed by now."""
+        self.poll.close()
+        _tables.discard(self)
 
     def __len__(self) -> int:
         return len(self.flows)

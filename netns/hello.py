@@ -26,6 +26,8 @@ OLD_ENCRYPTED_NAME = 0xFFCE
 RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 """The random of a ServerHello that asks for another ClientHello."""
 MOST_HEARD = 64 << 10
+FOREIGN = b""
+"""In place of a message: whatever comes next could be meant for anybody."""
 
 
 class Fault(Exception):
@@ -191,6 +193,9 @@ class HelloGuard:
             return b""
         self._server += data
         for message in self._messages():
+            if message == FOREIGN:
+                self.fault = "the server does not speak TLS"
+                return b""
             if message[0] == SERVER_HELLO and message[6:38] == RETRY:
                 self.waiting, self._answering = False, True
                 return self._through()
@@ -229,11 +234,11 @@ class HelloGuard:
         return taken
 
     def _messages(self) -> Iterator[bytes]:
-        """Handshake messages of the server that are whole; something empty-handed once it does not speak TLS."""
+        """Handshake messages of the server that are whole; ``FOREIGN`` once it does not speak TLS."""
         while len(self._server) >= 5:
             kind, length = self._server[0], int.from_bytes(self._server[3:5], "big")
             if kind not in (HANDSHAKE, CHANGE_CIPHER, ALERT) or not 0 < length <= LONGEST_SEALED:
-                yield b"\0"
+                yield FOREIGN
                 return
             if len(self._server) < 5 + length:
                 return

@@ -1,13 +1,22 @@
 """Strict framing of a client's HTTP/1 stream (pure): no request gets through whose head was not read and approved.
 
-A head is held until it is whole, and its body passes as it comes. Bytes are never changed: what passes is what came, in
-order, up to the first fault. ``relay`` carries the bytes; ``httphead`` says what a head may look like.
+A head is held until it is whole; its body passes as it comes, once it can't be a request itself. Bytes are never
+changed: what passes is what came, in order, up to the first fault. ``relay`` carries the bytes; ``httphead`` says what a
+head may look like.
 """
 
 from __future__ import annotations
 
 from stockade.netns.hello import Fault
-from stockade.netns.httphead import FRAMING, UNSEEN, Head, check_lines, read_field, read_head
+from stockade.netns.httphead import (
+    FRAMING,
+    UNSEEN,
+    Head,
+    begins_like_request,
+    check_lines,
+    read_field,
+    read_head,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,10 +142,20 @@ class HttpGuard:
         if head.length is None:
             self._step = self._size
         elif head.length:
-            self._step = self._body
+            self._step = self._beginning
         else:
             self._end()
         return head.size
+
+    def _beginning(self) -> int:
+        """Of a body. Held until it can't be a request, which a server that leaves bodies unread would answer."""
+        like = begins_like_request(self._held[: self._left], whole=len(self._held) >= self._left)
+        if like:
+            raise Fault("a body that begins with a request")
+        if like is None:
+            return 0
+        self._step = self._body
+        return self._body()
 
     def _body(self) -> int:
         count = min(self._left, len(self._held))
@@ -153,7 +172,8 @@ class HttpGuard:
         if not digits or len(digits) > LONGEST_HEX or not HEX.issuperset(digits):
             raise Fault("a malformed chunk size")
         self._extensions += len(mark + extension)
-        if any(byte < 32 or byte > 126 for byte in extension) or self._extensions > LONGEST_TRAILER:
+        odd = b"HTTP/" in extension or any(byte < 32 or byte > 126 for byte in extension)
+        if odd or self._extensions > LONGEST_TRAILER:
             raise Fault("malformed chunk extensions")
         self._left = int(digits, 16)
         self._step = self._chunk if self._left else self._trailer

@@ -13,6 +13,9 @@ from stockade.policies.record import Record
 CONTROLS = bytes({*range(32), 127} - {9})
 LONGEST_LENGTH = 18
 """Digits of a Content-Length."""
+METHOD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
+LONGEST_LINE = 1 << 16
+"""Bytes of a request line that a server may put up with."""
 FRAMING = ("host", "content-length", "transfer-encoding")
 UNSEEN = ("h2", "http", "tls")
 """How protocols begin in which further requests could name other hosts unseen."""
@@ -59,6 +62,22 @@ def may_be_request(data: bytes | bytearray) -> bool:
     if ended:
         return rest.rstrip(b"\r").rpartition(b" ")[2].startswith(b"HTTP/")
     return True
+
+
+def begins_like_request(body: bytes | bytearray, *, whole: bool) -> bool | None:
+    """Whether a server that leaves bodies unread would take ``body`` for its next request; None if more must come.
+
+    ``whole``: nothing more will. The end of the stream then may end the line.
+    """
+    line, ended, _rest = body[: LONGEST_LINE + 1].decode("latin-1").lstrip().partition("\n")
+    method = "".join(line.split(None, 1)[:1])
+    if len(method) > LONGEST_METHOD or not METHOD.issuperset(method):
+        return False
+    if not (ended or whole):
+        return None if len(body) <= LONGEST_LINE else False
+    words = line.split()
+    # Without a version headers are read all the same, by some.
+    return (len(words) == 2 and method == "GET") or any(word.startswith("HTTP/") for word in words[1:])
 
 
 def read_field(line: bytes) -> tuple[str, bytes]:

@@ -55,6 +55,18 @@ if TYPE_CHECKING:
         @property
         def ended(self) -> Sequence[Ended]: ...
 
+        @property
+        def events(self) -> int:
+            """Like that of a part: it says nothing but that the edge is gone."""
+
+        @property
+        def lost(self) -> bool:
+            """Whether it went before it was closed."""
+
+        @property
+        def unheard(self) -> bool:
+            """Whether its records may not be all, because nothing was heard of it when it was closed."""
+
     class Part(Protocol):
         """A process of the lease, run by the keeper."""
 
@@ -87,6 +99,8 @@ TCP_PORT, UDP_PORT = 65010, 65011
 """Where a recording lease's traffic is redirected to."""
 READY_FD, EXIT_FD = 11, 12
 LINK = "tap0"
+EDGE = "the edge's proxy"
+SILENT_EDGE = "what went through the edge may not be all: its proxy did not answer"
 MTU = 65520
 
 
@@ -259,6 +273,8 @@ class Lease:
         To be asked once the program has ended: it may have done so before anybody noticed that its network had.
         """
         gone = next((name for name, part in self.parts.items() if part.ended()), "")
+        if not gone and self.edge is not None and self.edge.lost:
+            gone = EDGE
         if gone or self.service is None:
             return gone
         if self.service.error:
@@ -277,7 +293,8 @@ class Lease:
 
     def watched(self) -> dict[int, str]:
         """Event descriptors to watch during the run, and the part that each stands for."""
-        return {part.events: name for name, part in self.parts.items()}
+        edge = {self.edge.events: EDGE} if self.edge is not None else {}
+        return {part.events: name for name, part in self.parts.items()} | edge
 
     def finish(self) -> Report:
         """Stop serving and tell what was seen. Raises LeaseFailed when the counters can't be read."""
@@ -291,7 +308,8 @@ class Lease:
         document = self.command("?list table inet stockade")
         report = report_of(self.spec.kind, seen, document)
         requests = self.edge.requests() if self.edge is not None else ()
-        return report.replace(notes=(*report.notes, *idle_entries(self.spec)), requests=requests)
+        silent = (SILENT_EDGE,) if self.edge is not None and self.edge.unheard else ()
+        return report.replace(notes=(*report.notes, *idle_entries(self.spec), *silent), requests=requests)
 
     def close(self) -> None:
         """Take everything down. What fails does not keep the rest from being tried."""

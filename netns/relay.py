@@ -17,7 +17,7 @@ import socket
 import time
 
 from stockade.netns.flow import BUFFER, CARRYING, DIALING, ENDING, PARTING, READING, Flow, reset
-from stockade.netns.flowtable import BROKEN, PATIENCE, FlowTable
+from stockade.netns.flowtable import BROKEN, PATIENCE, FlowTable, open_in_all
 from stockade.netns.hello import LIMIT, HelloGuard
 from stockade.netns.httpguard import HttpGuard
 from stockade.netns.namecheck import PASS, TRANSFORM, opening
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from stockade.netns.namecheck import Decision, Opening
 
 MOST_OPEN, MOST_UNDECIDED = 512, 128
+SURE = 16
+"""Connections that a relay may have however many others there are in this process."""
 BATCH = 64
 """Connections taken, or descriptors served, before the others of the poll loop have their turn."""
 FEW, SMALL = 64, 32 << 10
@@ -40,7 +42,7 @@ FEW, SMALL = 64, 32 << 10
 REST = 1.0
 """Seconds without accepting when there is no descriptor left."""
 MOST_NAMES = 64
-"""Names of later requests on one connection that are recorded."""
+"""Names of later requests on one connection: each is recorded."""
 
 
 class RelayEvent(Record):
@@ -88,7 +90,7 @@ class Relay:
         self._judge, self._transform, self._check_again = judge, transform, check_again
         self._record, self._first_without_name = record, first_without_name
         self._destination, self._clock = destination, clock
-        self._most = most_open(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._most, self._most_in_all = most_open(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._table = FlowTable()
         self._poll = self._table.poll
         self._accepting = False
@@ -110,10 +112,13 @@ class Relay:
         """Serve what is ready, each once."""
         if self._poll.closed:
             return
-        for fd, events in self._poll.poll(0, BATCH):
+        ready = [(fd, events, self._table.of(fd)) for fd, events in self._poll.poll(0, BATCH)]
+        for fd, events, flow in ready:
             if fd == self._listening.fileno():
                 self._accept()
-            elif flow := self._table.of(fd):
+            elif flow is not None and flow is self._table.of(
+                fd
+            ):  # else the number is another's by now, or nobody's
                 self._serve(flow, fd, events)
 
     def timeout(self, now: float) -> float | None:
@@ -137,14 +142,14 @@ class Relay:
             if not flow.reason and flow.stage == READING:
                 flow.reason = "it had not said whom it is for when the run ended"
             self._finish(flow)
-        self._poll.close()
+        self._table.close()
         self._listening.close()
 
     # --- accepting ---
 
     def _accept(self) -> None:
         for _ in range(BATCH):
-            if len(self._table) >= self._most:
+            if len(self._table) >= self._most or self._others_fill():
                 break
             try:
                 sock, _peer = self._listening.accept()
@@ -159,7 +164,12 @@ class Relay:
             self._welcome(sock)
         self._accept_or_rest()
 
+    def _others_fill(self) -> bool:
+        return len(self._table) >= SURE and open_in_all() >= self._most_in_all
+
     def _accept_or_rest(self) -> None:
+        if self._rests_until is None and self._others_fill():
+            self._rests_until = self._clock() + REST  # nobody tells when they have gone
         wanted = self._rests_until is None and len(self._table) < self._most
         if wanted and not self._accepting:
             self._poll.register(self._listening, select.EPOLLIN)
@@ -229,7 +239,9 @@ class Relay:
         if head.name == flow.name:
             return ""
         why = self._check_again(head.name, flow.address, flow.port)
-        if not why and head.name not in flow.names and len(flow.names) < MOST_NAMES:
+        if not why and head.name not in flow.names:
+            if len(flow.names) >= MOST_NAMES:
+                return "too many names on one connection"
             flow.names.add(head.name)
             self._tell(flow, head.name, allowed=True, reason="")
         return why
@@ -265,7 +277,7 @@ class Relay:
     def _say_last(self, flow: Flow, word: bytes) -> None:
         """What the client still sends is read for a while: a reset would overtake the word."""
         try:
-            flow.client.send(word)
+            flow.client.send(word, socket.MSG_NOSIGNAL)
             flow.client.shutdown(socket.SHUT_WR)
         except OSError:
             self._abort(flow)
@@ -455,6 +467,12 @@ class Relay:
         )
 
 
-def most_open(descriptors: int) -> int:
-    """How many connections may be open where so many descriptors may: with two each, they take half of them."""
-    return MOST_OPEN if descriptors == resource.RLIM_INFINITY else max(1, min(MOST_OPEN, descriptors // 4))
+def most_open(descriptors: int) -> tuple[int, float]:
+    """How many connections one relay, and all of a process, may have where so many descriptors may be open.
+
+    With two each, all of them take half.
+    """
+    if descriptors == resource.RLIM_INFINITY:
+        return MOST_OPEN, float("inf")
+    quarter = max(1, descriptors // 4)
+    return min(MOST_OPEN, quarter), quarter

@@ -44,10 +44,10 @@ Key = tuple[str, int, str, bool, str]
 
 
 class Tallies:
-    """At most ``most`` of them."""
+    """At most ``most`` of what was let through, and as many of what was not: neither can crowd out the other."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._room = {True: most, False: most}
         self._found: dict[Key, Tally] = {}
         self._passed: dict[tuple[str, int, str], Tally] = {}
 
@@ -56,8 +56,9 @@ class Tallies:
         key = (event.address, event.port, event.name or event.address, event.allowed, event.reason)
         tally = self._found.get(key)
         if tally is None:
-            if len(self._found) >= self._most:
+            if not self._room[event.allowed]:
                 return False
+            self._room[event.allowed] -= 1
             tally = self._found[key] = Tally(event.via)
             if event.allowed:
                 self._passed[key[:3]] = tally

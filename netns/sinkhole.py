@@ -222,7 +222,7 @@ class Sinkhole:
         try:
             seen = sniff(bytes(client.data))
             if seen.via == "http" and seen.method:
-                client.sock.send(UNAVAILABLE)
+                client.sock.send(UNAVAILABLE, socket.MSG_NOSIGNAL)
             client.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self._finish(client)

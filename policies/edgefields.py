@@ -283,7 +283,11 @@ def _command_fault(text: str) -> str:
         words = shlex.split(text)
     except ValueError as error:
         return f"it can't be split into words: {str(error).lower()}"
-    return "" if words and words[0] else "the command is missing"
+    if not words or not words[0]:
+        return "the command is missing"
+    if "/" in words[0] and not words[0].startswith("/"):
+        return "the command's path must be absolute: it runs unconfined, wherever the run is"
+    return ""
 
 
 _SOURCE_FAULTS = {"env": _env_fault, "file": _file_fault, "command": _command_fault}

@@ -107,7 +107,7 @@ def confined(
             if order.policy.edge and order.policy.egress != "record":
                 from stockade.sandbox.edge import session
 
-                edge = session.begin(order.policy)
+                edge = session.begin(order.policy, deadline)
                 lease.edge = edge.session
         except OSError as error:
             raise not_started(error) from None
@@ -152,6 +152,8 @@ def boxed(
             result = layer.hand_over(started(order, io, settled, start, diagnosis, deadline, stopper, lease, layer))
     else:
         result = started(order, io, settled, start, diagnosis, deadline, stopper, lease)
+    if edge is not None and (more := edge.notes(plan)):
+        result = result.replace(notes=(*result.notes, *more))
     if again and result.rule == "never_executed" and not io.terminal and lease is None and vanished(start):
         return boxed(order, io, settled, host, deadline, stopper, lease=None, again=False)
     if result.outcome == "runner_failed":
@@ -245,7 +247,11 @@ def in_lease(lease: Lease | None, deadline: float | None) -> Finished | None:
 
 def closed_lease(lease: Lease | None, finished: Finished) -> tuple[Finished, Report | None, tuple[str, ...]]:
     """What the lease tells at its end. One that broke during the run outranks what the program made of it."""
-    if lease is None or lease.service is None or finished.evidence.lease_failure or finished.evidence.lease_lost:
+    if lease is None or lease.service is None or finished.evidence.lease_failure:
+        return finished, None, ()
+    from stockade.netns.lease import EDGE
+
+    if finished.evidence.lease_lost not in ("", EDGE):  # the lease itself is whole without the edge, and tells
         return finished, None, ()
     from stockade.netns.errors import LeaseFailed
 

@@ -199,6 +199,8 @@ def end_keeper() -> None:
     Happens by itself when the process ends; for tests, and for programs that count their children.
     """
     global _link
+    if edge := sys.modules.get("stockade.sandbox.edge.proxy"):
+        edge.end()  # its proxy is a child of the keeper, which waits for it
     link, _link = _link, None
     if link is not None and link.owner == os.getpid():
         link.close()

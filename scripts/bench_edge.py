@@ -167,7 +167,7 @@ def measure(rounds: int) -> list[dict]:
                 os.environ["SSL_CERT_FILE"] = trust
                 return requests(max(2, rounds // 4), work) + starts(rounds, work)
         finally:
-            proxy.dismiss()
+            proxy.end()
             keeperlink.end_keeper()
             os.chdir("/")
 

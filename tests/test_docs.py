@@ -254,7 +254,7 @@ def test_every_field_of_a_result_is_described() -> None:
 
 def test_every_capability_is_described() -> None:
     needed = {*REQUIRED, *WANTED, *EGRESS["allow"], "seccomp", "limits", "drop-root", "overlay", UNPRIVILEGED.name}
-    needed |= {"cgroup", *(CONNECTORS[asked] for asked in ("slirp4netns", "pasta"))}
+    needed |= {"cgroup", "edge", *(CONNECTORS[asked] for asked in ("slirp4netns", "pasta"))}
     assert set(first_cells("## What the host must offer, and what degrades")) == needed
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 HANDSHAKE_SECONDS, DIAL_SECONDS, STUCK_SECONDS, LAST_SECONDS = 10.0, 15.0, 600.0, 5.0
 MOST_HELLO = 64 * 1024
-MOST_WAITING = 4 << 20
-"""Bytes that wait inside the protocol layers for one side of a connection."""
+MOST_WAITING, MOST_OF_SESSION = 4 << 20, 64 << 20
+"""Bytes that wait inside the protocol layers for one side of a connection; and for all of its session, by equal shares."""
 PIECE = 512
 """What a piece that waits costs beyond its bytes."""
 FIRST_READ, LEAST_READ, MOST_READ = 8 * 1024, 1024, 65535
@@ -169,7 +169,8 @@ class Carrier(LiveConnectionHandler):  # type: ignore[misc]
         await asyncio.sleep(max(0.0, self.visit.session.rests_until - time.monotonic()))
         transport = self.transports.get(self.client)
         upward = transport is not None and transport.handler is asyncio.current_task()
-        while self.http is not None and waiting(self.http, upward=upward) > MOST_WAITING:
+        most = min(MOST_WAITING, MOST_OF_SESSION // max(1, len(self.visit.session.connections)))
+        while self.http is not None and waiting(self.http, upward=upward) > most:
             self._progress.clear()
             try:
                 await asyncio.wait_for(self._progress.wait(), STUCK_SECONDS)

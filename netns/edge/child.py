@@ -22,6 +22,9 @@ PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 MOST_BUNDLE = 16 << 20
 MOST_QUEUED = 100_000
 LAST_SECONDS = 1.5
+RESERVED = 64
+"""Descriptors that connections may not take: others want to be opened too."""
+NO_ROOM = "the proxy has too many open files"
 
 
 def find_package() -> None:
@@ -136,7 +139,9 @@ class Server:
         import socket
 
         kind, number = message["type"], int(message["session"])
-        if kind == "open":
+        if kind in ("open", "take") and not descriptors:  # the kernel drops one that there is no room for
+            self._refuse(kind, number, message)
+        elif kind == "open":
             self._open(number, message, descriptors)
         elif kind == "take":
             sock = socket.socket(fileno=os.dup(descriptors[0]))
@@ -148,6 +153,22 @@ class Server:
             closing = asyncio.get_running_loop().create_task(self._close(number))
             self.closing.add(closing)
             closing.add_done_callback(self.closing.discard)
+
+    def _refuse(self, kind: str, number: int, message: dict[str, Any]) -> None:
+        """What was asked for is told to be impossible: nobody has to wait for it."""
+        from stockade.netns.edge.heads import Place
+        from stockade.netns.edge.session import Pending
+
+        if kind == "open":
+            self.send("failed", session=number, cause=NO_ROOM)
+            return
+        session, connection = self.sessions.get(number), int(message["connection"])
+        if session is not None:
+            place = Place(message["host"], message["address"], message["port"], message["tls"])
+            pending = Pending(session, connection, place)
+            pending.reason = NO_ROOM
+            pending.tell()
+        self.send("ended", session=number, connection=connection, sent=0, received=0)
 
     def _open(self, number: int, message: dict[str, Any], descriptors: list[int]) -> None:
         from stockade.netns.edge.session import Session
@@ -185,7 +206,7 @@ class Server:
         from stockade.netns.edge.carrier import carry
         from stockade.netns.edge.flows import Visit
         from stockade.netns.edge.heads import Place
-        from stockade.netns.edge.session import MOST_CONNECTIONS, Pending
+        from stockade.netns.edge.session import Pending
 
         session, connection = self.sessions.get(number), int(message["connection"])
         sent = received = 0
@@ -194,9 +215,9 @@ class Server:
             if session is None:
                 return
             place = Place(message["host"], message["address"], message["port"], message["tls"])
-            if len(session.connections) >= MOST_CONNECTIONS:
+            if fault := self._full(session):
                 pending = Pending(session, connection, place)
-                pending.reason = f"more than {MOST_CONNECTIONS} connections at one time"
+                pending.reason = fault
                 pending.tell()
                 return
             session.connections[connection] = sock.close
@@ -209,6 +230,18 @@ class Server:
             if session is not None:
                 session.connections.pop(connection, None)
             self.send("ended", session=number, connection=connection, sent=sent, received=received)
+
+    def _full(self, session: Any) -> str:
+        """Why the session can't have one more connection; empty if it can. All together have two descriptors each."""
+        import resource
+
+        from stockade.netns.edge.session import MOST_CONNECTIONS
+
+        if len(session.connections) >= MOST_CONNECTIONS:
+            return f"more than {MOST_CONNECTIONS} connections at one time"
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        taken = sum(len(each.connections) for each in self.sessions.values())
+        return NO_ROOM if most != resource.RLIM_INFINITY and 2 * taken + 2 + RESERVED > most else ""
 
     async def _close(self, number: int) -> None:
         import asyncio

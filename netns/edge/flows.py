@@ -34,6 +34,7 @@ MOST_HEAD = 64 * 1024
 GONE = "the connection was closed before the answer was complete"
 BAD_ANSWER = "from server, refusing"
 """In mitmproxy's words for an answer whose head is faulty."""
+BUSY = Refused(503, "too many requests of this run wait for their answers")
 CONTINUE, BAD_REQUEST, BAD_GATEWAY = 100, 400, 502
 FRAMING = (b"content-length", b"transfer-encoding")
 """Headers of which mitmproxy has made sure that they hold a number and the word ``chunked``."""
@@ -65,7 +66,9 @@ class Visit:
         if flow.error:
             pending.reason, pending.status = "the request is not valid HTTP", BAD_REQUEST
             return
-        verdict = judge_head(asked, self.session.rules, self.session.values, self.place)
+        verdict: Going | Refused = BUSY
+        if pending.cost(sum(len(name) + len(value) for name, value in asked.headers) + len(asked.target)):
+            verdict = judge_head(asked, self.session.rules, self.session.values, self.place)
         if isinstance(verdict, Refused):
             pending.reason = verdict.reason
             flow.request.headers.pop("expect", None)

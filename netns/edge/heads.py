@@ -34,6 +34,9 @@ ONE_HOP = frozenset(
     ("connection", "keep-alive", "te", "trailer", "upgrade", "http2-settings", "expect", "accept-encoding")
 )
 """Also everything that begins with ``proxy-``. What of them is wanted is put in again."""
+PIECES = frozenset(("range", "if-range"))
+"""Ask for a part of an answer. Left out where a header is put in: one that gives it back could be asked for it piece by
+piece, and no piece would hold a secret. Servers may always answer with the whole."""
 DECODED = frozenset(("gzip", "x-gzip", "deflate"))
 SOCKET = "websocket"
 
@@ -88,7 +91,7 @@ def judge_head(asked: Asked, rules: Sequence[EdgeRule], values: Sequence[Pairs],
         return verdict
     if cause := override_fault(rules[verdict.index], (name for name, _value in asked.headers)):
         return Refused(403, cause)
-    return _going(asked, verdict, values[verdict.index])
+    return _going(asked, verdict, values[verdict.index], place)
 
 
 def values_of(headers: Iterable[tuple[str, str]], name: str) -> list[str]:
@@ -176,14 +179,26 @@ def _place_fault(asked: Asked, place: Place) -> Refused | None:
     return Refused(MISDIRECTED, f"the request is not for {place.host}, which this connection leads to")
 
 
-def _going(asked: Asked, verdict: Admitted, values: Pairs) -> Going:
+def _going(asked: Asked, verdict: Admitted, values: Pairs, place: Place) -> Going:
     upgrade = _asks_upgrade(asked)
-    authority = (asked.authority or values_of(asked.headers, "host")[0]) if asked.multiplexed else ""
-    kept = [pair for pair in asked.headers if _travels(pair[0], asked, upgrade=upgrade)]
+    authority = _plain(asked.authority or values_of(asked.headers, "host")[0], place) if asked.multiplexed else ""
+    left_out = PIECES if values else frozenset()
+    kept = [
+        pair
+        for pair in asked.headers
+        if pair[0].lower() not in left_out and _travels(pair[0], asked, upgrade=upgrade)
+    ]
+    kept = [(name, _plain(value, place) if name.lower() == "host" else value) for name, value in kept]
     headers = apply_headers([*kept, *_put_again(asked, upgrade=upgrade)], values)
     if asked.multiplexed:
         headers = [(name.lower(), value) for name, value in headers]
     return Going(verdict.index, tuple(headers), authority, upgrade, bool(values_of(asked.headers, "expect")))
+
+
+def _plain(authority: str, place: Place) -> str:
+    """In one spelling: to servers another one, with a dot at its end say, may be another site."""
+    _name, colon, number = authority.partition(":")
+    return f"{place.host}:{int(number)}" if colon else place.host
 
 
 def _travels(name: str, asked: Asked, *, upgrade: bool) -> bool:

@@ -64,6 +64,7 @@ class EdgeProxy:
         self._sessions: dict[int, EdgeSession] = {}
         self._last = 0
         self._gone = threading.Event()
+        self._stuck = False
         self._reader = threading.Thread(target=self._read, name="stockade-edge", daemon=True)
         self._reader.start()
 
@@ -78,21 +79,21 @@ class EdgeProxy:
         Raises ``LeaseFailed(part="edge")`` if the proxy is gone, does not answer in time, or refuses.
         """
         with self._lock:
-            self._last += 1
-            number = self._last
+            number = self._last + 1
             session = self._sessions[number] = EdgeSession(self, number)
+            self._last = number
         fields = {"rules": [dict(rule) for rule in rules], "secrets": list(secrets), "mask_queries": mask_queries}
         try:
             self._ask_open(number, fields, trust)
             session._wait_open()
         except BaseException:
-            self._forget(number)
+            session._give_up()
             raise
         return session
 
     def alive(self) -> bool:
-        """Whether the proxy has not closed its end, as far as is known."""
-        return not self._gone.is_set()
+        """Whether the proxy has not closed its end, as far as is known, and answered in time when it was asked to."""
+        return not (self._stuck or self._hung_up())
 
     def close(self) -> None:
         """End the link, and thereby the proxy. All sessions are over; may be called twice."""
@@ -102,6 +103,10 @@ class EdgeProxy:
             pass
         if threading.current_thread() is not self._reader:
             self._reader.join()
+        self._sock.close()
+
+    def forget(self) -> None:
+        """Let go of a copy, after a fork: the link belongs to the process that made it."""
         self._sock.close()
 
     def _ask_open(self, number: int, fields: Mapping[str, Any], trust: str) -> None:
@@ -145,6 +150,14 @@ class EdgeProxy:
         poll.register(self._sock, wanted)
         return bool(poll.poll(None if limit is None else max(0.0, limit - time.monotonic()) * 1000))
 
+    def _hung_up(self) -> bool:
+        """Whether the proxy is gone. Its end of the link goes before those of the connections that it has."""
+        if self._gone.is_set():
+            return True
+        poll = select.poll()
+        poll.register(self._sock, 0)
+        return bool(poll.poll(0))
+
     def _read(self) -> None:
         """The reader's thread."""
         try:
@@ -162,7 +175,7 @@ class EdgeProxy:
         with self._lock:
             sessions = list(self._sessions.values())
         for session in sessions:
-            session._lose()
+            session._lose(gone=True)
 
     def _hear(self, message: dict[str, Any] | None) -> None:
         if message is None:
@@ -182,9 +195,16 @@ class EdgeSession:
 
     ca: str
     """The certificate (PEM) of its authority; the key never leaves the proxy."""
+    events: int
+    """A pipe that has a byte once the proxy is gone; closed with the session."""
+    lost = False
+    """The proxy went while the session was open."""
+    unheard = False
+    """The proxy did not say that the session is over: what it told may not be all."""
 
     def __init__(self, proxy: EdgeProxy, number: int) -> None:
         self.ca = ""
+        self.events, self._held = os.pipe()
         self._proxy, self._number = proxy, number
         self._lock = threading.Lock()
         self._answered, self._over = threading.Event(), threading.Event()
@@ -252,14 +272,20 @@ class EdgeSession:
         """Cut its connections and wait at most 2 s for the last records; may be called twice."""
         with self._lock:
             first, self._closed = not self._closed, True
+        if first and self._proxy._hung_up():
+            self.lost = True  # the reader may not have seen it yet
         limit = time.monotonic() + CLOSE_SECONDS
         if first and self._proxy._send(write_message("close", session=self._number), None, CLOSE_SECONDS):
             self._over.wait(max(0.0, limit - time.monotonic()))
+        if first:
+            self.unheard = not (self._over.is_set() or self.lost)
         self._proxy._forget(self._number)
         self._lose()
+        self._let_go()
 
     def _wait_open(self) -> None:
         if not self._answered.wait(OPEN_SECONDS):
+            self._proxy._stuck = True
             raise _failed(f"its proxy does not answer within {OPEN_SECONDS:g} s", "")
         if not self.ca:
             raise _failed(self._cause, REMEDY if not self._proxy.alive() else "")
@@ -308,14 +334,37 @@ class EdgeSession:
             seen = round(max(0.0, taken.taken - taken.began), 6)
             self._keep(EgressRequest("", taken.host, taken.port, "", None, 0, 0.0, False, reason, seen))
 
-    def _lose(self) -> None:
+    def _lose(self, *, gone: bool = False) -> None:
         """The proxy is gone, or the session is over."""
         with self._lock:
             left = list(self._taken)
+            if gone:
+                self.lost = self.lost or not self._over.is_set()
+                self._hang_up()
         for number in left:
             self._drop(number, LOST)
         self._over.set()
         self._answered.set()
+
+    def _give_up(self) -> None:
+        """It was not opened, as far as anybody knows; a proxy that comes round has nobody to keep secrets for."""
+        self._closed = True
+        self._proxy._send(write_message("close", session=self._number), None, 0.0)
+        self._proxy._forget(self._number)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            self._hang_up()
+            events, self.events = self.events, -1
+        if events >= 0:
+            os.close(events)
+
+    def _hang_up(self) -> None:
+        held, self._held = self._held, -1
+        if held >= 0:
+            os.write(held, b"\0")  # a copy of this process may hold the other end open
+            os.close(held)
 
 
 def _failed(cause: str, remedy: str) -> LeaseFailed:

@@ -23,6 +23,8 @@ SHORTEST = 4
 STAR = b"*"
 HEAD = 4
 LOOK = 64
+SMALL = 512
+"""Bytes up to which one look for all beginnings is faster than one for each secret."""
 LEFT_BY_QUOTING = ("", "/", "*", "!'()*", "!*'();:@&=+$,/?#[]", "-._~/:@")
 """What different libraries leave as it is."""
 
@@ -60,6 +62,13 @@ class Masker:
     def spans(self, data: Octets) -> list[tuple[int, int]]:
         """Where secrets stand, overlaps included."""
         found = []
+        if len(data) > SMALL:
+            for pattern in self.patterns:
+                place = data.find(pattern)
+                while place >= 0:
+                    found.append((place, place + len(pattern)))
+                    place = data.find(pattern, place + 1)
+            return found
         for match in self._heads.finditer(data) if self.patterns else ():
             place = match.start()
             found += [
@@ -128,13 +137,14 @@ def cover(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 def forms(secret: str) -> set[bytes]:
-    """The secret as servers write it: raw, in URLs, JSON, HTML, base64 (wherever in a text it stands) and hex."""
+    """The secret as servers write it: raw, in URLs, JSON, HTML, base64 (wherever in a text it stands), hex, and UTF-16."""
     raw = secret.encode("utf-8", "surrogatepass")
     if len(raw) < SHORTEST:
         raise ValueError(f"a secret of less than {SHORTEST} bytes is too short to be masked")
     found = {raw, raw.lower(), raw.upper()} if raw.isascii() else {raw}
     found |= set(_quoted(raw)) | set(_escaped(secret)) | set(_base64(raw))
     found |= {raw.hex().encode(), raw.hex().upper().encode()}
+    found |= {secret.encode(code, "surrogatepass") for code in ("utf-16-le", "utf-16-be")}
     return {each for each in found if len(each) >= SHORTEST}
 
 

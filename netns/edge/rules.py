@@ -23,6 +23,8 @@ TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ
 HEX = frozenset("0123456789abcdefABCDEF")
 AMBIGUOUS = frozenset({"2e", "2f", "5c", "c0", "c1", "7f"} | {f"{code:02x}" for code in range(0x20)})
 """Escapes that readers of a path take differently: dot, slash, backslash, overlong UTF-8, control characters."""
+OVERLONG = frozenset({("e0", "8"), ("e0", "9"), ("f0", "8")})
+"""UTF-8 of three and four bytes for what has less: the first byte, and how the second begins."""
 METHOD_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 PATH_OVERRIDES = frozenset({"x-original-url", "x-rewrite-url"})
 
@@ -68,10 +70,13 @@ def judge_request(
 
 
 def method_fault(method: str) -> str:
-    """Why ``method`` can't be judged; empty if it can. ``CONNECT`` asks for a tunnel, which nothing could look into."""
+    """Why ``method`` can't be judged; empty if it can.
+
+    ``CONNECT`` asks for a tunnel, which nothing could look into, ``TRACE`` for the request with what was put in.
+    """
     if not method or len(method) > LONGEST_METHOD or not METHOD.issuperset(method):
         return "the method is not written in capital letters"
-    return "CONNECT is refused" if method == "CONNECT" else ""
+    return f"{method} is refused" if method in ("CONNECT", "TRACE") else ""
 
 
 def path_fault(target: str) -> str:
@@ -163,6 +168,9 @@ def _escape_fault(path: str) -> str:
             return "the path has a percent sign that begins no escape"
         if code in AMBIGUOUS:
             return f"the path has an escape that servers read differently (%{code})"
+        following = pieces[number + 1][:2].lower() if not piece[2:] and number + 1 < len(pieces) else ""
+        if (code, following[:1]) in OVERLONG:
+            return f"the path has an escape that servers read differently (%{code}%{following})"
         if code == "25" and (piece[2:4].lower() in AMBIGUOUS or (piece[2:] == "" and number + 1 < len(pieces))):
             return "the path is escaped twice"
     return ""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from stockade.netns.edge.heads import Place
 
 MOST_CONNECTIONS = 512
+MOST_WAITING = 32 << 20
+"""Bytes of heads of requests that are not over, in a session."""
 LONGEST_METHOD, LONGEST_REASON = 40, 400
 
 
@@ -41,6 +43,8 @@ class Session:
         self.told = told
         self.connections: dict[int, Callable[[], None]] = {}
         """What cuts each connection."""
+        self.waiting = 0
+        """Bytes of heads of requests that are not over."""
         self.rests_until = 0.0
         """A time of ``time.monotonic``; until then its connections read nothing, and others have their turn."""
 
@@ -56,12 +60,20 @@ class Pending:
         self.size = 0
         self.transformed = self.upgrade = False
         self._told = False
+        self._cost = 0
+
+    def cost(self, size: int) -> bool:
+        """Count the bytes of its head until it is over; False if that is too much for the session."""
+        self._cost = size
+        self.session.waiting += size
+        return self.session.waiting <= MOST_WAITING
 
     def tell(self) -> None:
         """Record it, once."""
         if self._told:
             return
         self._told = True
+        self.session.waiting -= self._cost
         masker = self.session.masker
         self.session.told(
             connection=self.connection,

@@ -68,7 +68,7 @@ def listed(only: str = "") -> list[tuple[str, str, str]]:
     """Id, group and title of every attempt."""
     from stockade.sandbox.attacks import scenery
 
-    every: list[Any] = [*batch.load((*batch.PROGRAMS, "packets")), *scenery.load()]
+    every: list[Any] = [*batch.load((*batch.PROGRAMS, "names", "packets")), *scenery.load()]
     return [(each.name, each.group, each.title) for each in every if only in each.name]
 
 
@@ -76,7 +76,7 @@ def attack(user: str, only: str = "") -> list[Result]:
     """Everything whose id has ``only`` in it, in the order of the table."""
     from stockade.sandbox.attacks import networld, scenery
 
-    attempts = [each for each in batch.load((*batch.PROGRAMS, "packets")) if only in each.name]
+    attempts = [each for each in batch.load((*batch.PROGRAMS, "names", "packets")) if only in each.name]
     own = [each for each in attempts if each.box not in networld.BOXES]
     leased = [each for each in attempts if each.box in networld.BOXES]
     scenes = [each for each in scenery.load() if only in each.name]

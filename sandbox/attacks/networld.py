@@ -10,33 +10,48 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import socket
 import struct
 import sys
 
+from stockade.netns.hello import RETRY
 from stockade.policies.errors import StockadeError
 from stockade.policies.model import parse_tree
 from stockade.sandbox import keeperlink
 from stockade.sandbox.attacks import batch
 from stockade.sandbox.attacks.bait import Bait, die_with_parent
+from stockade.sandbox.attacks.programs import names
 from stockade.sandbox.attacks.programs.packets import EVIL, GOOD, REBINDING, attribute, message
 from stockade.sandbox.attacks.programs.sockets import SERVICES
 from stockade.sandbox.attacks.toolbox import CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWUSER, MS_PRIVATE, MS_REC, call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from stockade.policies.model import Policy
     from stockade.sandbox.attacks.judge import Result
 
 MS_BIND = 0x1000
-BOXES = ("allow", "record", "open", "none")
+BOXES = ("allow", "record", "open", "none", names.BOX)
 PORTS = (22, 80, 443, 853, 2222, 8080)
-ALLOWED = {f"sent tcp {GOOD} 80"}
-"""What the list of the box names."""
+ALLOWED = {
+    f"sent tcp {GOOD} 80",
+    *(f"sent tcp {names.SHARED} {port}" for port in (80, 443)),
+}
+"""What the lists of the boxes name."""
+LISTED = names.ONE, names.TWO, names.FAR
+TALKING = (80, 443)
+"""Ports whose servers answer."""
+WORD = re.compile(rb"[a-z0-9-]+\." + re.escape(names.WORDS.encode()))
+_HEAD = b"\3\3" + RETRY + b"\0\x13\1\0" + names.sized(b"\0\x2b\0\2\3\4", 2)
+AGAIN = b"\x16\3\3" + names.sized(b"\2" + names.sized(_HEAD, 3), 2)
+"""A ServerHello that asks for another ClientHello."""
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 PACKET_OUTGOING = 4
 PROTOCOLS = {6: "tcp", 17: "udp"}
 MARK = 9
@@ -52,11 +67,13 @@ class World(Bait):
         self.tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
         self.tap.settimeout(SECONDS)
         self.servers = [serve(port) for port in PORTS]
-        self.name_server = start_name_server()
+        talking = [each for each, port in zip(self.servers, PORTS, strict=True) if port in TALKING]
+        self.processes = [start_name_server(), start(lambda: answer_all(talking))]
 
     def __exit__(self, *error: object) -> None:
-        os.kill(self.name_server, signal.SIGKILL)
-        os.waitpid(self.name_server, 0)
+        for pid in self.processes:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
         super().__exit__(*error)
         for each in (self.tap, *self.servers):
             each.close()
@@ -79,7 +96,7 @@ class World(Bait):
 
 
 def told(data: bytes) -> tuple[str, ...]:
-    """What a packet says, if it begins something or asks for a name."""
+    """What a packet says, if it begins something, asks for a name or has one of the words in it."""
     if data[0] >> 4 == 6:
         protocol, address, rest = data[6], socket.inet_ntop(socket.AF_INET6, data[24:40]), data[40:]
     else:
@@ -93,7 +110,8 @@ def told(data: bytes) -> tuple[str, ...]:
     else:
         asking, first = (rest[8:] if port == 53 else b""), source != 53
     sent = (f"sent {PROTOCOLS[protocol]} {address} {port}",) if first else ()
-    return (*sent, *((f"asked {name_in(asking)}",) if len(asking) > 12 else ()))
+    said = tuple(f"said {word.decode()}" for word in WORD.findall(rest)) if protocol == 6 else ()
+    return (*sent, *said, *((f"asked {name_in(asking)}",) if len(asking) > 12 else ()))
 
 
 def serve(port: int) -> socket.socket:
@@ -111,16 +129,40 @@ def start_name_server() -> int:
     by_datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     by_datagram.bind(("127.0.0.1", 53))
     by_stream = serve(53)
+    pid = start(lambda: answer_names(by_datagram, by_stream))
+    by_datagram.close()
+    by_stream.close()
+    return pid
+
+
+def start(work: Callable[[], None]) -> int:
+    """In a process of its own."""
     pid = os.fork()
     if pid == 0:
         die_with_parent()
         try:
-            answer_names(by_datagram, by_stream)
+            work()
         finally:
             os._exit(1)
-    by_datagram.close()
-    by_stream.close()
     return pid
+
+
+def answer_all(listening: Sequence[socket.socket]) -> None:
+    """A word to each that comes, whatever it says: a server that takes whom it is called."""
+    known: list[socket.socket] = []
+    while True:
+        for ready in select.select([*listening, *known], [], [])[0]:
+            if ready in listening:
+                known.append(ready.accept()[0])
+                continue
+            try:
+                data = ready.recv(65536)
+                ready.sendall((AGAIN if data[:1] == b"\x16" else OK) if data else b"")
+            except OSError:
+                data = b""
+            if not data:
+                known.remove(ready)
+                ready.close()
 
 
 def answer_names(by_datagram: socket.socket, by_stream: socket.socket) -> None:
@@ -186,6 +228,8 @@ def configure(top: str) -> list[socket.socket]:
     lines = [
         "127.0.0.1 localhost",
         f"{GOOD} good.example",
+        f"{names.SHARED} {names.ONE} {names.TWO}",
+        f"{names.ELSEWHERE} {names.FAR}",
         *(f"{each[1]} {each[0]}" for each in REBINDING.values()),
     ]
     texts = {
@@ -228,6 +272,8 @@ def policy_of(box: str, bait: Bait, user: str, filtered: bool) -> Policy:
     network: dict[str, Any] = {"egress": box}
     if box == "allow":
         network["allow"] = ["good.example:80", *(f"{name}:*" for name, _address in REBINDING.values())]
+    if box == names.BOX:
+        network |= {"egress": "allow", "allow": [*LISTED, f"{names.ONE}:80", f"{names.TWO}:80"]}
     tree: dict[str, Any] = {
         "extends": "workspace-write", "mode": "auto", "network": network, "process": {"user": user},
         "syscalls": {"filter": "default" if filtered else "off"},
@@ -236,7 +282,9 @@ def policy_of(box: str, bait: Bait, user: str, filtered: bool) -> Policy:
 
 
 def results(user: str, only: str = "") -> list[Result]:
-    attempts = [each for each in batch.load(("packets", "sockets")) if each.box in BOXES and only in each.name]
+    attempts = [
+        each for each in batch.load(("names", "packets", "sockets")) if each.box in BOXES and only in each.name
+    ]
     enter()
     with World() as world:
         services = configure(world.top)

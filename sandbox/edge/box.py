@@ -46,15 +46,18 @@ def seen(plan: Plan, path: str) -> bool:
 
 
 def check_outside(plan: Plan, values: Values) -> None:
-    """No variable and no argument of the program may hold a secret."""
+    """No variable and no argument of the program may hold a secret, however it is written."""
+    from stockade.netns.edge.mask import Masker
+
+    holds = Masker(values.secrets).spans
     for name, text in plan.env:
-        if any(secret in text for secret in values.secrets):
+        if holds(os.fsencode(text)):
             raise RequestError(
                 f"could not keep a secret outside: the variable {quoted(name)} would bring it in",
                 remedy=f"{INSIDE} Leave {name} out of environment.pass, environment.set and --env.",
             )
     for place, word in enumerate(plan.argv):
-        if any(secret in word for secret in values.secrets):
+        if holds(os.fsencode(word)):
             raise RequestError(
                 f"could not keep a secret outside: argument {place} of the command holds it", remedy=INSIDE
             )

@@ -24,7 +24,6 @@ LINK_FD = 0
 _guard = threading.Lock()
 _proxy: EdgeProxy | None = None
 _part: KeptPart | None = None
-_owner = 0
 
 
 def capability() -> Capability:
@@ -42,23 +41,40 @@ def tried() -> Capability:
     found = capability()
     if found.state != "ok":
         return found
+    idle = _proxy is None
     rule = {"host": "host.example", "scheme": "https", "methods": [], "paths": [], "headers": []}
     try:
         shared().open([rule], (), mask_queries=False, trust=host_bundle(os.environ)).close()
     except (StockadeError, OSError) as error:
         said = error.message if isinstance(error, StockadeError) else (error.strerror or str(error)).lower()
         return Capability("edge", "disabled", f"the trial failed: {said}", REMEDY)
+    finally:
+        if idle:
+            end()
     return found.replace(detail=f"{found.detail} answers")
+
+
+def forget_copy() -> None:
+    """In a copy of this process: its descriptors would keep the proxy of the other one alive, and in reach."""
+    global _guard, _proxy, _part
+    proxy, part = _proxy, _part
+    _guard, _proxy, _part = threading.Lock(), None, None
+    if proxy is not None:
+        proxy.forget()
+    if part is not None:
+        part.close()
+
+
+os.register_at_fork(after_in_child=forget_copy)
 
 
 def shared() -> EdgeProxy:
     """The proxy of this process. Raises SandboxUnavailable where it can't be had."""
-    global _proxy, _part, _owner
+    global _proxy, _part
     with _guard:
-        if _proxy is None or _owner != os.getpid() or not _proxy.alive():
+        if _proxy is None or not _proxy.alive():
             dismiss()
             _proxy, _part = start()
-            _owner = os.getpid()
         return _proxy
 
 
@@ -84,12 +100,18 @@ def start() -> tuple[EdgeProxy, KeptPart]:
     return EdgeProxy(ours), part
 
 
+def end() -> None:
+    """Let go of the proxy there is. The next run that needs one starts another."""
+    with _guard:
+        dismiss()
+
+
 def dismiss() -> None:
-    """Let go of the proxy there is; its child ends when the link is closed. With the lock held, or at the end."""
+    """With the lock held. The child ends when the link is closed."""
     global _proxy, _part
     proxy, part = _proxy, _part
     _proxy = _part = None
-    if proxy is not None and _owner == os.getpid():
+    if proxy is not None:
         proxy.close()
-    if part is not None and _owner == os.getpid():
+    if part is not None:
         part.close()

@@ -14,6 +14,7 @@ from stockade.policies.text import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable, Mapping
 
     from stockade.policies.edge import EdgeRule, Header
@@ -45,8 +46,11 @@ class Values(Record):
     """The caller's variables that values were read from."""
 
 
-def fill(rules: Iterable[EdgeRule], environ: Mapping[str, str]) -> Values:
-    """Read every value. Raises RequestError for one that can't be had or sent; nothing was run then."""
+def fill(rules: Iterable[EdgeRule], environ: Mapping[str, str], until: float | None = None) -> Values:
+    """Read every value. Raises RequestError for one that can't be had or sent; nothing was run then.
+
+    ``until``, a time of ``time.monotonic``, is when the run has to be over: no command is waited for longer.
+    """
     entries: list[Filled] = []
     secrets: dict[str, None] = {}
     files: dict[str, None] = {}
@@ -56,7 +60,7 @@ def fill(rules: Iterable[EdgeRule], environ: Mapping[str, str]) -> Values:
         headers = []
         for header in rule.headers:
             kind, _, text = header.source.partition(":")
-            raw = known[header.source] = known.get(header.source) or read(header, rule, environ)
+            raw = known[header.source] = known.get(header.source) or read(header, rule, environ, until)
             whole = formatted(header.format, raw)
             headers.append((header.name, whole))
             if kind != "literal":
@@ -69,7 +73,7 @@ def fill(rules: Iterable[EdgeRule], environ: Mapping[str, str]) -> Values:
     return Values(tuple(entries), tuple(secrets), tuple(files), tuple(variables))
 
 
-def read(header: Header, rule: EdgeRule, environ: Mapping[str, str]) -> str:
+def read(header: Header, rule: EdgeRule, environ: Mapping[str, str], until: float | None = None) -> str:
     """The raw value of one header."""
     kind, _, text = header.source.partition(":")
     where = f"{header.name} for {rule.host.text}"
@@ -80,7 +84,7 @@ def read(header: Header, rule: EdgeRule, environ: Mapping[str, str]) -> str:
     elif kind == "file":
         value = from_file(expanded(text, environ), where)
     else:
-        value = from_command(text, where, environ)
+        value = from_command(text, where, environ, until)
     return checked(value, where, header.source)
 
 
@@ -111,40 +115,66 @@ def from_variable(name: str, where: str, environ: Mapping[str, str]) -> str:
 def from_file(path: str, where: str) -> str:
     try:
         with open(path, "rb") as file:
+            names = os.fstat(file.fileno()).st_nlink
             data = file.read(LARGEST + 1)
     except OSError as error:
         raise RequestError(
             f"could not read {where} from {quoted(path)}: {(error.strerror or str(error)).lower()}",
             remedy="Name a file that you can read.",
         ) from None
+    if names > 1:
+        raise RequestError(
+            f"could not keep {where} outside: {quoted(path)} has another name (a hard link), which is not known",
+            remedy="Copy it to a file that has only one, and remove the others.",
+        )
     return as_text(data, f"{where} from {quoted(path)}")
 
 
-def from_command(line: str, where: str, environ: Mapping[str, str]) -> str:
+def from_command(line: str, where: str, environ: Mapping[str, str], until: float | None = None) -> str:
     """Standard output of a command of the caller's own, unconfined, without the last line end."""
     import shlex
     import subprocess
+    import time
 
     argv = shlex.split(line)
     shown = f"{where} from the command {quoted(argv[0])}"
+    seconds = COMMAND_SECONDS if until is None else max(0.0, min(COMMAND_SECONDS, until - time.monotonic()))
     try:
-        done = subprocess.run(
-            argv,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise RequestError(f"could not read {shown}: it took more than {COMMAND_SECONDS:g} s") from None
+        process = subprocess.Popen(argv, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     except OSError as error:
         raise RequestError(
             f"could not read {shown}: {(error.strerror or str(error)).lower()}", remedy="Name it with its path."
         ) from None
-    if done.returncode != 0:
-        raise RequestError(f"could not read {shown}: it ended with {done.returncode}", remedy="Run it by hand.")
-    return as_text(done.stdout, shown)
+    with process:
+        try:
+            deadline = time.monotonic() + seconds
+            data = said(process, deadline)
+            code = 0 if len(data) > LARGEST else process.wait(max(0.0, deadline - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise RequestError(f"could not read {shown}: it took more than {seconds:.3g} s") from None
+        finally:
+            process.kill()
+    if code != 0:
+        raise RequestError(f"could not read {shown}: it ended with {code}", remedy="Run it by hand.")
+    return as_text(data, shown)
+
+
+def said(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """What a command prints until it closes its output; no more than a little over what is taken. Raises TimeoutError."""
+    import select
+    import time
+
+    assert process.stdout is not None
+    fd, data = process.stdout.fileno(), b""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while len(data) <= LARGEST:
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+        if not (more := os.read(fd, LARGEST)):
+            break
+        data += more
+    return data
 
 
 def as_text(data: bytes, shown: str) -> str:

@@ -124,6 +124,34 @@ def test_the_suite_sees_what_gets_through(identity):
     assert len(known) >= 9
 
 
+UNCHECKED = """
+import json, sys
+from stockade.policies.model import parse_tree
+from stockade.sandbox import keeperlink
+from stockade.sandbox.attacks import networld
+from stockade.sandbox.attacks.programs import names
+def unchecked(box, bait, user, filtered):
+    listed = [*networld.LISTED, f"{names.ONE}:80", f"{names.TWO}:80"]
+    network = {"egress": "allow", "allow": listed, "check": "address"}
+    return parse_tree({"extends": "workspace-write", "network": network, "process": {"user": user}}, "unchecked")
+networld.policy_of, networld.BOXES = unchecked, (names.BOX,)
+print(json.dumps({each.name.partition(".")[2]: each.state for each in networld.results(sys.argv[1], "network.")}))
+keeperlink.end_keeper()
+"""
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_the_suite_sees_names_that_are_not_told_apart(identity):
+    """Without the check each of them gets through, but for what would call the relay: there is none."""
+    command = [sys.executable, "-c", UNCHECKED, IDENTITIES[identity]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    states = json.loads(done.stdout)
+    assert states.pop("relay-dialled") == NOT_TRIED
+    assert len(states) == 13
+    assert set(states.values()) == {THROUGH}
+
+
 def test_only_some_can_be_chosen_and_a_wrong_word_is_an_error():
     command = [sys.executable, "-m", "stockade.attacks"]
     some = subprocess.run([*command, "--only", "write-beside"], capture_output=True, text=True, timeout=60)

@@ -170,9 +170,9 @@ def test_keys_reach_the_job_in_front(console):
     """Ctrl-C interrupts it and not the shell; Ctrl-Z stops it, fg goes on with it, Ctrl-D ends the shell."""
     session = console(*SHELL)
     ready(session)
-    session.type(b"sleep 300; echo after $?\n")
-    session.expect(b"sleep 300")
-    wait_until(lambda: processes_with("300"), "the command runs")
+    session.type(b"sleep 317; echo after $?\n")
+    session.expect(b"sleep 317")
+    wait_until(lambda: processes_with("317"), "the command runs")
     session.type(b"\x03")
     ready(session, 2)
     session.type(b"echo AT-WORK; cat\n")

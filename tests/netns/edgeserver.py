@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import subprocess
+import threading
 from http.server import BaseHTTPRequestHandler
 
 from rigservers import in_thread, listen
@@ -20,6 +21,8 @@ class Server:
 
     def __init__(self, top: str, names: list[str]) -> None:
         self.authority = make_authority(top)
+        self.hang = threading.Event()
+        """What ``/v1/hang`` waits for."""
         self.got: list[tuple[str, str, list[list[str]]]] = []
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(make_leaf(top, names))
@@ -56,6 +59,9 @@ class Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if path == "/v1/redirect":
             self.say(302, b"", Location=query)
+        elif path == "/v1/hang":
+            self.edge.hang.wait(SECONDS)
+            self.say(200, b"at last\n")
         elif path == "/v1/echo":
             told = "".join(f"{name}: {text}\n" for name, text in self.headers.items())
             self.say(200, told.encode() + body, **{"X-Echo": self.headers.get("Authorization", "")})

@@ -19,6 +19,7 @@ from stockade.netns.edge import link
 from stockade.netns.edge.link import EdgeProxy, Ended
 from stockade.netns.edge.messages import LARGEST, read_message, request_of, write_message
 from stockade.netns.errors import LeaseFailed
+from stockade.sandbox.messages import receive
 
 RULES = [{"host": "a.example:443", "scheme": "https", "methods": [], "paths": [], "headers": [["X", "y"]]}]
 REQUEST = {
@@ -240,6 +241,9 @@ def test_a_proxy_that_does_not_answer(trust, monkeypatch):
     fake = Fake(answers=False)
     with pytest.raises(LeaseFailed, match="does not answer"):
         fake.proxy.open(RULES, [], mask_queries=False, trust=trust)
+    until(lambda: len(fake.heard) == 2)
+    assert fake.heard[1] == {"type": "close", "session": 1}, "it need not keep the secrets"
+    assert not fake.proxy.alive(), "one that hangs is not asked again"
     fake.say("opened", session=1, ca="late")
     fake.end()
 
@@ -269,8 +273,30 @@ def test_what_a_dead_proxy_had_is_recorded(fake, session):
     assert take(session) is None
     assert "could not be handed" in session.requests()[1].reason
     assert [each.host for each in session.requests()] == ["a.example"] * 2
+    assert receive(session.events) is None, "who watches the run is told"
     session.close()
     session.close()
+    assert (session.lost, session.unheard, session.events) == (True, False, -1)
+
+
+def test_a_proxy_that_dies_is_seen_at_once(fake, session, monkeypatch):
+    """The reader may be late; a run that ends at that moment must not be told as whole."""
+    monkeypatch.setattr(fake.proxy, "_gone", threading.Event())
+    monkeypatch.setattr(session, "_lose", lambda **_how: None)
+    fake.sock.shutdown(socket.SHUT_RDWR)
+    assert not fake.proxy.alive()
+    session.close()
+    assert session.lost
+
+
+def test_a_session_that_closes_is_not_lost(fake, session):
+    before = len(os.listdir("/proc/self/fd"))
+    session.close()
+    assert (session.lost, session.unheard, session.events) == (False, False, -1)
+    assert len(os.listdir("/proc/self/fd")) == before - 2
+    fake.sock.shutdown(socket.SHUT_RDWR)
+    until(lambda: not fake.proxy.alive())
+    assert not session.lost, "the proxy may end after it"
 
 
 def test_a_link_that_is_full_does_not_hold_up_the_caller(trust, monkeypatch):
@@ -310,6 +336,7 @@ def test_a_session_that_does_not_close(trust, monkeypatch):
     take(session)
     session.close()
     assert "ended before" in session.requests()[0].reason
+    assert (session.lost, session.unheard) == (False, True)
     fake.say("request", **REQUEST)
     assert take(session) is None
     fake.end()

@@ -508,6 +508,42 @@ def test_what_comes_piece_by_piece_is_passed_on_at_once(session, server):
         program.read_until(b"data: 2\n\n")
 
 
+@pytest.mark.parametrize("piece", [b"1\r\nB\r\n", b"4\r\nBear\r\n"])
+def test_an_answer_in_tiny_pieces_holds_up_nobody_else(opened, server, files, piece):
+    """Each piece costs a thousand times what its bytes do. The others' handshakes would come too late."""
+    other = edgerig.Server(files)
+    busy, quiet = opened(rule(HOST, server.port)), opened(rule(OTHER, other.port))
+    over = threading.Event()
+
+    def pour(sock, _file):
+        sock.sendall(CHUNKED)
+        while not over.is_set():
+            sock.sendall(piece * 10_000)
+
+    server.answer = lambda _head, _body: pour
+    with Program(busy, server, HOST) as program:
+        program.send(get("/", at(server)))
+        edgerig.in_thread(program.read_all)
+        edgerig.until(lambda: server.seen)
+        for _ in range(5):
+            assert ask(quiet, other, OTHER, get("/", at(other, OTHER))).status == 200
+        over.set()
+    other.close()
+
+
+def test_chunks_are_put_together(session, server):
+    """Those that came together go on together, and what is wrong after them is still told."""
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b"abcdefgh" * 500)
+    server.answer = lambda _head, _body: CHUNKED + chunks + b"0\r\n\r\n"
+    answer = ask(session, server, HOST, get("/", at(server)))
+    assert (answer.body, answer.whole) == (b"abcdefgh" * 500, True)
+    assert answer.raw.count(b"\r\n") < 500
+    server.answer = lambda _head, _body: CHUNKED + chunks + b"zz\r\n"
+    answer = ask(session, server, HOST, get("/", at(server)))
+    assert (answer.body, answer.whole) == (b"abcdefgh" * 500, False)
+    assert record(session, 1).reason
+
+
 def test_a_bomb_is_not_unpacked(session, server):
     server.answer = lambda _head, _body: reply(gzip.compress(bytes(50 << 20)), "Content-Encoding: gzip")
     answer = ask(session, server, HOST, get("/", at(server)))
@@ -931,6 +967,7 @@ def test_it_says_so_when_it_is_gone(python, certificates):
         made.proxy.open([rule(HOST, 443)], [], mask_queries=False, trust=certificates.bundle)
     assert caught.value.part == "edge"
     assert held.sock.recv(1) == b"", "its connections are closed"
+    edgerig.until(session.requests)
     assert "ended before" in session.requests()[0].reason
     held.sock.close()
     made.proxy.close()
@@ -1060,6 +1097,56 @@ def test_a_fault_of_ours_lets_nothing_pass(python):
     done = subprocess.run([python, "-B", "-c", FAULT, root], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "b'HTTP/1.1 5' b'GET /'\nb'' b''\n"
+
+
+NO_ROOM = """
+import asyncio, json, socket, sys
+sys.path.insert(0, sys.argv[1])
+from stockade.netns.edge.child import Server
+async def main():
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = Server(near)
+    server._hear({"type": "open", "session": 3}, [])
+    server._hear({"type": "take", "session": 3, "connection": 4}, [])
+    await asyncio.sleep(0)
+    server._write()
+    print(json.dumps([json.loads(far.recv(9999)) for _ in range(2)]))
+asyncio.run(main())
+"""
+
+
+def test_what_came_without_its_descriptor_is_answered(python):
+    """The kernel drops one that there is no room for; nobody is to wait for it."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    done = subprocess.run([python, "-B", "-c", NO_ROOM, root], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    failed, ended = json.loads(done.stdout)
+    assert (failed["type"], failed["session"]) == ("failed", 3)
+    assert "open files" in failed["cause"]
+    assert ended == {"type": "ended", "session": 3, "connection": 4, "sent": 0, "received": 0}
+
+
+CROWD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from stockade.netns.edge import heads, session
+asked = {"rules": [{"host": "a.example", "scheme": "http", "methods": [], "paths": [], "headers": []}]}
+made = session.Session({**asked, "secrets": [], "mask_queries": False}, None, lambda **fields: None)
+place = heads.Place("a.example", "192.0.2.1", 443, False)
+many = [session.Pending(made, 1, place) for _ in range(40)]
+print([each.cost(1 << 20) for each in many].count(True))
+for each in many:
+    each.tell()
+    each.tell()
+print(made.waiting, many[0].cost(1))
+"""
+
+
+def test_requests_that_wait_are_counted(python):
+    """Their heads are kept until they are answered, which the server need not do."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    done = subprocess.run([python, "-B", "-c", CROWD, root], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.returncode) == (["32", "0", "True"], 0), done.stderr
 
 
 def test_hundreds_that_stall_do_not_hinder_one_that_does_not(opened, server):

@@ -88,7 +88,8 @@ def test_no_rules_mean_nothing():
 
 @pytest.mark.parametrize(
     "target",
-    ["/", "/a", "/a/", "/a//b", "/a.b/..c/c..", "/...", "/a%20b", "/%61", "/~x;v=1", "/a?b=../%2e#"[:-1], "/a?%", "/100%25"],
+    ["/", "/a", "/a/", "/a//b", "/a.b/..c/c..", "/...", "/a%20b", "/%61", "/~x;v=1", "/a?b=../%2e#"[:-1], "/a?%", "/100%25",
+     "/%e2%82%ac", "/%e9", "/%e0%a4%85", "/%e0x%80"],
 )  # fmt: skip
 def test_paths_with_one_meaning(target):
     assert path_fault(target) == ""
@@ -99,6 +100,7 @@ def test_paths_with_one_meaning(target):
     [
         "", "*", "a", "http://a.example/", "//a", "/..", "/.", "/a/..", "/a/../b", "/a/./b", "/%2e", "/%2E%2e/", "/a%2e",
         "/a/..;x/b", "/.;/a", "/a%2fb", "/a%2Fb", "/a%5cb", "/a\\b", "/a%00", "/a%0d%0a", "/a%7f", "/%c0%af", "/%c1%9c",
+        "/%e0%80%af", "/%E0%9F%BF", "/%f0%80%80%ae",
         "/a%252fb", "/a%252e%252e", "/a%25%32%66", "/a%", "/a%2", "/a%zz", "/a%u002f", "/a b", "/a\tb", "/é", "/a\x00",
         "/a#b", "/a?b#c", "/" + "a" * 40_000,
     ],
@@ -198,6 +200,11 @@ def test_overrides():
     assert not override_fault(rule(methods=["GET"], paths=["/a"]), ["X-A"])
 
 
+@pytest.mark.parametrize("method", ["CONNECT", "TRACE", "get", ""])
+def test_methods_that_are_never_passed(method):
+    assert judge_request((rule(),), "a.example", 443, "https", method, "/").status == 400
+
+
 @pytest.mark.parametrize("method", ["GET", "M-SEARCH", "VERSION-CONTROL"])
 def test_methods(method):
     assert method_fault(method) == ""
@@ -222,6 +229,27 @@ def test_a_head_is_written_anew():
     going = judged(head(("authorization", "m"), ("Connection", "close, x"), ("X", "1"), ("Accept-Encoding", "br")))
     again = (("Accept-Encoding", "identity"), ("Connection", "close"), ("Authorization", "s"))
     assert going == Going(0, (("Host", "a.example"), ("X", "1"), *again), "", False, False)
+
+
+def test_an_answer_is_not_asked_for_in_pieces():
+    """Of two pieces that meet inside a secret neither holds it."""
+    asked = head(("Range", "bytes=0-9"), ("if-range", "x"))
+    assert not {name.lower() for name, _value in judged(asked).headers} & {"range", "if-range"}
+    assert ("Range", "bytes=0-9") in judged(asked, values=()).headers, "nothing is put in: the control"
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("A.Example.", "a.example"),
+        ("a.example:443", "a.example:443"),
+        ("a.EXAMPLE.:00443", "a.example:443"),
+        ("a.example", "a.example"),
+    ],
+)
+def test_the_host_is_written_in_one_spelling(text, sent):
+    assert dict(judged(head(("Host", text))).headers)["Host"] == sent
+    assert judged(head(version="HTTP/2.0", authority=text, multiplexed=True)).authority == sent
 
 
 def test_a_head_of_http2_is_written_anew():

@@ -205,6 +205,17 @@ def test_what_finds_no_room_is_said(monkeypatch):
     assert len(ledger.attempts()) == 5
 
 
+def test_names_that_were_refused_do_not_crowd_out_those_that_were_answered(monkeypatch):
+    monkeypatch.setattr(module, "MOST_NAMES", 2)
+    ledger = Ledger("allow")
+    for number in range(4):
+        ledger.add_name(asked(f"n{number}.example").replace(outcome="refused", addresses=()))
+    ledger.add_name(asked("good.example", "203.0.113.5"))
+    found = [(each.host, each.allowed, each.packets) for each in ledger.attempts()]
+    assert ("good.example", True, 1) in found
+    assert found[-1] == (UNLISTED, False, 2)
+
+
 def test_names_and_texts_of_one_destination_are_bounded():
     ledger = Ledger("record")
     for number in range(1000):

@@ -63,7 +63,8 @@ def test_valid_traffic_passes_byte_by_byte():
 
 def test_every_head_is_looked_at_and_a_body_is_none():
     seen = []
-    body = head("Host: a.example", f"Content-Length: {len(OTHER)}") + OTHER
+    text = b"a " + OTHER
+    body = head("Host: a.example", f"Content-Length: {len(text)}") + text
     fed(GET + body + CHUNKS + POST, check=lambda found: seen.append((found.method, found.target)) or "")
     assert seen == [("GET", "/"), ("GET", "/"), ("POST", "/c"), ("POST", "/p")]
 
@@ -109,6 +110,61 @@ def test_heads_that_could_be_read_in_two_ways(data, fault):
     assert guard.refused is None
 
 
+UNREAD = [
+    OTHER,
+    b"GET http://b.example/",
+    b"GET http://b.example/ HTTP/1.1",
+    b"POST /x HTTP/1.0\nHost: b.example\n\n",
+    b" " + OTHER,
+    b"\r\n\r\n\t" + OTHER,
+    b"GET\t/x\x0bHTTP/1.1\r\n",
+    b"GET\x85/x\xa0HTTP/1.1\r\n",
+    b"GET /x\r\nHost: b.example\r\n\r\n",
+    b"GET / HTTP/1.1\rHost: b.example\r\n\r\n",
+    b"DELETE /" + b"x" * 40_000 + b" HTTP/1.1\r\n\r\n",
+    b"BASELINE-CONTROL http://b.example/ HTTP/9 x\n",
+]
+
+
+@pytest.mark.parametrize("body", UNREAD)
+@pytest.mark.parametrize("fields", [(), ("Expect: 100-continue",)])
+def test_a_body_that_would_be_a_request_where_bodies_are_not_read(body, fields):
+    """As by ``http.server``, whose methods have to read bodies themselves."""
+    before = head("Host: a.example", *fields, f"Content-Length: {len(body)}")
+    for pieces in ([before + body], [before, body], cut(before + body, range(0, len(before + body), 97))):
+        passed, guard = fed(*pieces, GET)
+        assert (passed, guard.fault) == (before, "a body that begins with a request")
+        assert guard.refused is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"GET",
+        b"get / HTTP/1.1\r\n\r\n",
+        b"\r\n \r\n",
+        b"GET the milk, please\n",
+        b"POST /x\nGET / HTTP/1.1\n",
+        b'{"GET / HTTP/1.1": 1}\n',
+        b"--boundary\r\n\r\n" + OTHER,
+        b"-----BEGIN CERTIFICATE-----\nMIIB\n",
+        b"A" * 25 + b" / HTTP/1.1\n",
+        b"GET / " + b"x" * 70_000 + b" HTTP/1.1\n",
+    ],
+)
+def test_other_bodies_pass(body):
+    data = head("Host: a.example", f"Content-Length: {len(body)}") + body + GET
+    for pieces in ([data], cut(data, range(0, len(data), 97))):
+        passed, guard = fed(*pieces)
+        assert (passed, guard.fault, guard.held) == (data, "", 0)
+
+
+@pytest.mark.parametrize("body", [b"a", b"{}", b"x=1", b"Get /", b"\x00", bytes(100)])
+def test_the_beginning_of_a_body_that_is_no_request_is_not_held(body):
+    passed, _guard = fed(head("Host: a.example", "Content-Length: 1000") + body)
+    assert passed.endswith(body)
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
@@ -127,6 +183,7 @@ def test_heads_that_could_be_read_in_two_ways(data, fault):
         (b"5\rX\r\nhello\r\n", "does not end in CR LF"),
         (b"5;x\nhello\r\n", "does not end in CR LF"),
         (b"5;\0\r\nhello\r\n", "malformed chunk extensions"),
+        (b"A;b /x HTTP/1.1\r\n", "malformed chunk extensions"),
         (b"5;" + b"x" * 300 + b"\r\nhello\r\n", "a line that is too long"),
         ((b"1;" + b"x" * 200 + b"\r\nh\r\n") * 25, "malformed chunk extensions"),
         (b"5\r\nhello!\r\n", "a chunk longer than its size"),

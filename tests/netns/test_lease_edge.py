@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
 import subprocess
+import threading
+import time
 
 import pytest
 import rig
@@ -307,7 +310,7 @@ def refusals(world, python):
     os.environ["STOCKADE_EDGE_PYTHON"] = rig.plain_python()
     from stockade.sandbox.edge import proxy
 
-    proxy.dismiss()
+    proxy.end()
     attempt("no mitmproxy", [ENTRY])
     os.environ["STOCKADE_EDGE_PYTHON"] = "/nowhere/python"
     attempt("no python", [ENTRY])
@@ -326,6 +329,107 @@ def test_a_run_that_can_not_have_its_edge_is_refused_with_the_remedy() -> None:
     assert found["idle"] == "ran"
     assert found["left"] == ["ran"], "only the last one ran"
     assert not any(SECRET in text for text in found.values() if isinstance(text, str))
+
+
+# --- ways to run -------------------------------------------------------------------------------------------
+
+
+def ways(world, python):
+    """Kept shells, sessions, pools, other roots and workspaces; and a file that somebody else replaces."""
+    import stockade
+    from stockade.sandbox.bash.tool import BashTool
+
+    server = start(world, python)
+    command, found = f"{CURL} {URL}/v1/x", {}
+    for section, wanted in (("minimal", {"root": "minimal"}), ("full", {})):
+        found[section] = sent(edged(world, server, command, sections={"filesystem": wanted}))
+    policy = world.policy("allow", network={"edge": [ENTRY]})
+    with stockade.LeasePool(size=1) as pool:
+        for way, options in {"plain": {}, "session": {"session": True}, "keep": {"keep": True}}.items():
+            server.got.clear()
+            with BashTool(policy=policy, cwd=world.place, leases=pool, **options) as tool:
+                outcomes = [tool.run(command).exit_code for _ in range(3)]
+            found[way] = [outcomes, sent({"got": list(server.got)})]
+    token = os.path.join(world.place, "token")
+    with open(token, "w") as file:
+        file.write(SECRET)
+    entry = {"host": HOST, "headers": {"X-Token": f"file:{token}"}}
+    policy = world.policy("allow", network={"edge": [entry]})
+    found["notes"] = []
+    for wanted in (False, True):
+        strike = threading.Thread(target=replace, args=(server, token, wanted))
+        server.got.clear()
+        strike.start()
+        result = stockade.run(f"{command}; sleep 0.3", policy=policy, cwd=world.place, timeout=60)
+        strike.join()
+        found["notes"].append([note for note in result.notes if "was replaced" in note])
+    return found
+
+
+def replace(server, path, wanted):
+    """Once the program has begun."""
+    limit = time.monotonic() + 20
+    while not server.got and time.monotonic() < limit:
+        time.sleep(0.005)
+    if wanted:
+        with open(f"{path}.new", "w") as file:
+            file.write(SECRET)
+        os.replace(f"{path}.new", path)
+
+
+@pytest.mark.parametrize("identity", FIRST)
+def test_an_edge_lives_as_long_as_what_is_run(identity: str) -> None:
+    found = rig.run(ways, identity, PYTHON)
+    token = [f"Bearer {SECRET}"]
+    assert found["minimal"] == found["full"] == [token]
+    for way in ("plain", "session", "keep"):
+        assert found[way] == [[0, 0, 0], [token] * 3], way
+    assert found["notes"][0] == []
+    assert len(found["notes"][1]) == 1, "a cover goes with the file that it covers: that is told"
+
+
+def deaths(world, python):
+    """The proxy is killed while a request waits for its answer; then once more when nobody runs."""
+    import psutil
+
+    server = start(world, python)
+    found = {"first": edged(world, server, f"{CURL} {URL}/v1/x")}
+
+    def kill():
+        for each in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if "edge/child.py" in " ".join(each.cmdline()):
+                    each.kill()
+
+    def strike():
+        limit = time.monotonic() + 20
+        while not server.got and time.monotonic() < limit:
+            time.sleep(0.005)
+        kill()
+
+    server.got.clear()
+    thread = threading.Thread(target=strike)
+    thread.start()
+    found["killed"] = edged(world, server, f"{CURL} {URL}/v1/hang; exit 3")
+    thread.join()
+    server.hang.set()
+    found["next"] = edged(world, server, f"{CURL} {URL}/v1/x")
+    kill()
+    found["at once"] = edged(world, server, f"{CURL} {URL}/v1/x")
+    return found
+
+
+@pytest.mark.parametrize("identity", FIRST)
+def test_a_run_that_loses_its_proxy_is_not_the_programs_failure(identity: str) -> None:
+    found = rig.run(deaths, identity, PYTHON)
+    killed = found["killed"]
+    assert (killed["outcome"], killed["code"]) == ("runner_failed", None), killed
+    assert killed["reason"] == "the leased network broke: the edge's proxy ended during the run"
+    [request] = killed["requests"]
+    assert (request["status"], bool(request["reason"])) == (None, True), "what had begun is on record"
+    for name in ("first", "next", "at once"):
+        assert (found[name]["outcome"], found[name]["code"]) == ("exited", 0), (name, found[name])
+        assert sent(found[name]) == [[f"Bearer {SECRET}"]]
 
 
 # --- the host ----------------------------------------------------------------------------------------------

@@ -414,12 +414,18 @@ def test_clients_reach_both(used, client):
 class FakeEdge:
     """In place of the proxy: answers by itself, and remembers what it was given."""
 
+    lost = unheard = False
+
     def __init__(self):
+        self.events, self.held = os.pipe()
         self.taken, self.ended, self.closed = [], (), 0
         self.session = self
 
     def equip(self, plan):
         return plan
+
+    def notes(self, _plan):
+        return ()
 
     def take(self, sock, data, *, host, address, port, tls, began):
         from stockade.netns.edge.link import Ended
@@ -454,7 +460,7 @@ def edged(world):
 
     settle(world)
     fake = FakeEdge()
-    session.begin = lambda _policy: fake
+    session.begin = lambda _policy, _until=None: fake
     proxy.capability = lambda: Capability("edge", "ok", "made up")
     entries = [{"host": f"{ONE}:80", "scheme": "http"}, {"host": TWO}]
     seen = world.probe(TLS + EDGED, allow=["good.example:80"], network={"edge": entries})

@@ -165,7 +165,6 @@ def guarded(*steps):
         ((FIRST + SEALED, ("server", NORMAL)), FIRST + SEALED),
         ((FIRST, ("server", NORMAL[:9]), SEALED, ("server", NORMAL[9:]), b"any"), FIRST + SEALED + b"any"),
         ((FIRST, ("server", b"\x15\3\3\0\2\1\x70" + NORMAL), SEALED), FIRST + SEALED),
-        ((FIRST, ("server", b"SSH-2.0-x\r\n"), b"any"), FIRST + b"any"),
         ((FIRST, ("server", AGAIN), CHANGE, SECOND[:50]), FIRST + CHANGE),
         ((FIRST, ("server", AGAIN + CHANGE), CHANGE + SECOND), FIRST + CHANGE + SECOND),
         ((FIRST, ("server", AGAIN), SECOND, OTHER), FIRST + SECOND),
@@ -189,6 +188,9 @@ def test_a_second_hello_with_the_same_name_passes(steps, passed):
         ((FIRST, ("server", AGAIN), made_hello()), FIRST),
         ((FIRST, ("server", AGAIN), b"GET / HTTP/1.1\r\n\r\n"), FIRST),
         ((FIRST, *[("server", ENDLESS)] * 5), FIRST),
+        ((FIRST, ("server", b"220 x ESMTP\r\n"), b"EHLO b.example\r\n"), FIRST),
+        ((FIRST + b"EHLO b.example\r\n", ("server", b"HTTP/1.1 400 Bad Request\r\n\r\n")), FIRST),
+        ((FIRST, ("server", AGAIN + b"220 x ESMTP\r\n"), SECOND, ("server", b"250 x\r\n"), b"QUIT\r\n"), FIRST + SECOND),
     ],
 )  # fmt: skip
 def test_a_second_hello_with_another_name_does_not(steps, passed):

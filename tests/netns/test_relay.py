@@ -9,6 +9,7 @@ import os
 import resource
 import select
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -22,7 +23,7 @@ from test_namecheck import AGAIN, FIRST, NORMAL, OTHER, SECOND, edge, head
 from test_sniff import client_hello
 
 from stockade.netns import relay as module
-from stockade.netns.flowtable import PATIENCE
+from stockade.netns.flowtable import PATIENCE, open_in_all
 from stockade.netns.refusal import ALERT, never_dialled
 
 GET = head("Host: a.example")
@@ -489,6 +490,19 @@ def test_a_later_request_may_give_another_name_that_is_allowed():
         ]
 
 
+def test_no_name_on_a_connection_stays_off_the_record():
+    with relayed(answering, rules=["*.example"]) as running, running.connect(GET) as client:
+        client.sendall(b"".join(head(f"Host: n{number}.example") for number in range(module.MOST_NAMES + 1)))
+        text = all_of(client)
+        assert text.count(b" 200 ") == 1 + module.MOST_NAMES
+        assert b"too many names on one connection" in text
+        running.until(lambda: any(event.name == "a.example" for event in running.events))
+        passed = [event.name for event in running.events if event.allowed]
+        assert sorted(passed) == sorted(
+            ["a.example", *(f"n{number}.example" for number in range(module.MOST_NAMES))]
+        )
+
+
 @pytest.mark.parametrize("later", [b"", GET, b"x" * 500_000])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_later_request_with_a_foreign_name_is_refused_after_the_answers_before_it(at_once, later):
@@ -906,9 +920,88 @@ def test_no_descriptor_left_is_waited_out():
     assert done.stdout == "done\n", done.stderr
 
 
+def test_one_relay_does_not_take_what_others_of_the_process_need():
+    with relayed(echo) as greedy, relayed(echo) as modest, contextlib.ExitStack() as stack:
+        for each in (greedy, modest):
+            each.relay._most_in_all = 20
+        many = [stack.enter_context(greedy.connect(GET)) for _ in range(22)]
+        for client in many[:20]:
+            assert received(client, len(GET)) == GET
+        few = [stack.enter_context(modest.connect(GET)) for _ in range(module.SURE + 1)]
+        for client in few[: module.SURE]:
+            assert received(client, len(GET)) == GET
+        assert (len(greedy.relay._table), len(modest.relay._table)) == (20, module.SURE)
+        for client in many[:20]:
+            client.close()
+        greedy.until(lambda: len(greedy.relay._table) <= 2)
+        for each in (greedy, modest):
+            each.pass_time(module.REST)
+        for client in (*many[20:], few[-1]):
+            assert received(client, len(GET)) == GET
+    assert open_in_all() == 0
+
+
 @pytest.mark.parametrize(
     ("descriptors", "most"),
-    [(1, 1), (256, 64), (1024, 256), (2048, 512), (1 << 20, 512), (resource.RLIM_INFINITY, 512)],
+    [
+        (1, (1, 1)),
+        (256, (64, 64)),
+        (1024, (256, 256)),
+        (2048, (512, 512)),
+        (1 << 20, (512, 1 << 18)),
+        (resource.RLIM_INFINITY, (512, float("inf"))),
+    ],
 )
 def test_few_descriptors_mean_few_connections(descriptors, most):
     assert module.most_open(descriptors) == most
+
+
+def test_what_was_ready_for_a_connection_that_is_gone_is_not_told_to_the_next():
+    """A descriptor's number is used again at once, maybe before the rest of what poll said is looked at."""
+    with relayed(echo) as running, running.connect(b"GET /") as client:
+        running.until(lambda: running.relay._table.count("reading") == 1)
+        running.stop_turning()
+        (old,) = running.relay._table.flows
+        fd, new, served = old.client.fileno(), object(), []
+
+        class Both:
+            closed = False
+
+            def poll(self, *_bounds):
+                return [(fd, select.EPOLLIN), (fd, select.EPOLLIN)]
+
+        def serve(flow, number, _events):
+            served.append((flow, number))
+            running.relay._table._ends[fd] = new
+
+        kept = running.relay._poll
+        running.relay._poll, running.relay._serve = Both(), serve
+        running.relay.handle(-1, select.POLLIN)
+        running.relay._poll, running.relay._table._ends[fd] = kept, old
+        assert served == [(old, fd)]
+        assert client.fileno() >= 0
+
+
+def floods(connection):
+    all_of_it = bytes(1 << 20)
+    while True:
+        connection.sendall(all_of_it)
+
+
+@pytest.mark.parametrize("flags", [0, socket.MSG_NOSIGNAL])
+def test_a_client_that_goes_does_not_signal_the_process(flags, monkeypatch):
+    """Whoever uses us may have SIGPIPE end the process, as programs for the command line do."""
+    heard = []
+    monkeypatch.setattr(socket, "MSG_NOSIGNAL", flags)
+    kept = signal.signal(signal.SIGPIPE, lambda *_about: heard.append(1))
+    try:
+        with relayed(floods) as running:
+            for count in range(1, 4):
+                client = running.connect(GET)
+                assert client.recv(1000)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+                running.event(count)
+    finally:
+        signal.signal(signal.SIGPIPE, kept)
+    assert bool(heard) == (flags == 0)

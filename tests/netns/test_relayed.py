@@ -104,6 +104,17 @@ def test_the_list_is_bounded():
     assert [(each.host, each.packets) for each in ledger.attempts()] == [("a.example", 1), (UNLISTED, 2)]
 
 
+def test_what_was_refused_does_not_crowd_out_what_was_not():
+    ledger = Ledger("allow")
+    ledger.relayed = Tallies(2)
+    for name in "abcd":
+        ledger.add_relayed(event(f"{name}.example", allowed=False, reason="x"))
+    for name in "efg":
+        ledger.add_relayed(event(f"{name}.example"))
+    found = [(each.host, each.allowed, each.packets) for each in ledger.attempts()]
+    assert found[2:] == [("e.example", True, 1), ("f.example", True, 1), (UNLISTED, True, 1), (UNLISTED, False, 2)]
+
+
 def refused(name, reason, via="tls", address=A, port=443):
     return listed(event(name, allowed=False, reason=reason, via=via, address=address, port=port))
 

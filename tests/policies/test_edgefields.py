@@ -200,6 +200,8 @@ def test_the_remedy_for_a_plain_value_is_literal() -> None:
         ("command:  ", "command is missing"),
         ("command:'' a", "command is missing"),
         ("command:a 'b", "no closing quotation"),
+        ("command:bin/token", "path must be absolute"),
+        ("command:./token -x", "path must be absolute"),
         ("command:a\nb", "one line"),
         ("command:a\0", "one line"),
         ("literal:", "is empty"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import ssl
@@ -94,6 +95,8 @@ def test_the_file_of_a_secret_is_covered_where_it_is_seen(tmp_path: Path) -> Non
         {"env": (("TOKEN", SECRET),)},
         {"env": (("URL", f"https://x:{SECRET}@host/"),)},
         {"argv": ("curl", "-H", f"Authorization: {SECRET}")},
+        {"env": (("AUTH", base64.b64encode(f"user:{SECRET}".encode()).decode()),)},
+        {"argv": ("echo", SECRET.encode().hex())},
     ],
 )
 def test_a_secret_that_would_be_inside_is_refused_and_not_shown(tmp_path: Path, fields: dict[str, object]) -> None:

@@ -60,6 +60,26 @@ def test_a_file_is_read_without_its_line_end(tmp_path, end: str) -> None:
     assert found.files == (os.path.realpath(place),), "the file itself is what has to be covered"
 
 
+def test_a_command_is_not_waited_for_longer_than_the_run_may_take() -> None:
+    import time
+
+    ask = [rule(Header("Authorization", "command:sleep 20", "{}"))]
+    with pytest.raises(RequestError, match=r"took more than 0\.\d+ s"):
+        values.fill(ask, dict(os.environ), time.monotonic() + 0.2)
+
+
+def test_a_file_with_a_second_name_is_refused(tmp_path) -> None:
+    """Only the name that is known can be covered."""
+    place = tmp_path / "token"
+    place.write_text(SECRET)
+    os.link(place, tmp_path / "other")
+    with pytest.raises(RequestError, match="has another name") as caught:
+        filled(f"file:{place}")
+    assert SECRET not in str(caught.value)
+    (tmp_path / "other").unlink()
+    assert filled(f"file:{place}").secrets == (SECRET,)
+
+
 def test_a_file_below_home_is_read(tmp_path) -> None:
     (tmp_path / "token").write_text(SECRET)
     assert filled("file:~/token", {"HOME": str(tmp_path)}).secrets == (SECRET,)
@@ -117,6 +137,11 @@ def test_a_command_that_fails_does_not_show_what_it_printed() -> None:
     with pytest.raises(RequestError) as caught:
         filled(f"command:sh -c 'echo {SECRET}; exit 3'", ENVIRON)
     assert SECRET not in str(caught.value)
+
+
+def test_a_command_that_does_not_stop_printing_is_ended() -> None:
+    with pytest.raises(RequestError, match="longer than 64 KiB"):
+        filled("command:yes an-endless-secret", ENVIRON)
 
 
 def test_a_file_that_is_too_long_is_an_error(tmp_path) -> None:
