@@ -12,6 +12,8 @@ import stockade
 
 pytestmark = pytest.mark.kernel
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(stockade.__file__)))
+SCRIPT = os.path.join(ROOT, "sandbox/cli/stockade")
+"""What is installed as the command."""
 HEAVY = {
     "argparse", "ast", "asyncio", "base64", "bisect", "calendar", "collections", "concurrent", "contextlib", "copy",
     "ctypes", "dataclasses", "datetime", "decimal", "dis", "email", "enum", "functools", "getpass", "gettext", "glob",
@@ -44,8 +46,8 @@ def show(code):
         os.write(report, "\\n".join([str(code), *(set(sys.modules) - bare)]).encode())
     leave(code)
 os._exit = show
-from stockade.sandbox.cli.main import console
-console()
+with open({SCRIPT!r}) as file:
+    exec(file.read())
 """
 
 
@@ -71,6 +73,14 @@ def warm(place: Place, *words: str, **options: bytes) -> None:
 
 RUN = ("run", "--", "true")
 HOOK = ("hook", "--", "true")
+
+
+def test_the_command_that_is_installed_is_that_script():
+    """Not a wrapper of an installer's making, which may import more than all of ours."""
+    installed = os.path.join(os.path.dirname(sys.executable), "stockade")
+    with open(installed) as ours, open(SCRIPT) as source:
+        assert ours.read().partition("\n")[2] == source.read().partition("\n")[2]
+    assert os.access(installed, os.X_OK)
 
 
 def test_the_check_sees_a_heavy_module(place):
