@@ -20,7 +20,6 @@ import fcntl
 import marshal
 import os
 import struct
-import sys
 
 from stockade.netns.rights import rights
 
@@ -78,14 +77,11 @@ def preload(site: str | None) -> None:
 
     What can't be loaded here is told by ``serve``, when it is needed.
     """
-    import json  # noqa: F401
-
     from stockade.netns import netlink, nft  # noqa: F401
 
-    if site is not None and site not in sys.path:
-        sys.path.append(site)
+    nft.read_json("{}")
     try:
-        __import__(nft.BINDING)
+        nft.import_binding(site)
         ctypes.CDLL(nft.LIBRARY)
     except Exception:  # whatever a broken installation may do must not end the keeper
         import subprocess  # noqa: F401  (the nft program then)

@@ -1,6 +1,7 @@
 """Loads rules into this network namespace and reads them back, by libnftables in process or by the ``nft`` program.
 
-Works in the holder, which has neither site-packages nor any thread: the directory of the Python binding is given.
+Works in the holder, which has neither site-packages nor any thread, and which the first leased run of a command line
+waits for: the directory of the Python binding is given, and ``json`` is not imported, which takes 4 ms there.
 It decides nothing; texts come from ``netns.ruleset``. What can't be loaded, read back or found equal to what was
 loaded raises ``LeaseFailed``: there is no state in which nothing was loaded and a program runs.
 """
@@ -14,6 +15,7 @@ from stockade.netns.ruletext import TABLE, shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any, Protocol
 
     class Engine(Protocol):
@@ -39,6 +41,30 @@ def locate_binding() -> str | None:
 
     places = (place for place in sys.path if os.path.isabs(place))
     return next((place for place in places if os.path.isfile(f"{place}/{BINDING}.py")), None)
+
+
+def import_binding(site: str | None) -> ModuleType:
+    """The binding, from ``site`` if it is not there otherwise.
+
+    It imports ``json`` for commands in JSON, which nobody gives it here: it gets it when it should need it.
+    """
+    # Last, so that nothing beside the binding can stand in for a module of ours or of Python's.
+    if site is not None and site not in sys.path:
+        sys.path.append(site)
+    if "json" in sys.modules:
+        return __import__(BINDING)
+    sys.modules["json"] = type(sys)("json")
+    sys.modules["json"].__getattr__ = of_json  # type: ignore[method-assign]
+    try:
+        return __import__(BINDING)
+    finally:
+        del sys.modules["json"]
+
+
+def of_json(name: str) -> object:
+    import json
+
+    return getattr(json, name)
 
 
 def open_nft(binary: str | None, site: str | None = None) -> Nft:
@@ -72,11 +98,9 @@ class Nft:
 
     def query(self, text: str) -> dict[str, Any]:
         """What a ``list`` command tells, as libnftables' JSON document. Raises LeaseFailed."""
-        import json
-
         output = self._command(text, "read packet rules", reading=True)
         try:
-            document = json.loads(output) if output.strip() else {"nftables": []}
+            document = read_json(output) if output.strip() else {"nftables": []}
         except ValueError as error:
             raise _failed("read packet rules", f"the answer is no JSON: {error}") from error
         if not isinstance(document, dict):
@@ -106,10 +130,7 @@ class _Library:
     """libnftables in this process; one context, one netlink socket."""
 
     def __init__(self, site: str | None) -> None:
-        # Last, so that nothing beside the binding can stand in for a module of ours or of Python's.
-        if site is not None and site not in sys.path:
-            sys.path.append(site)
-        self._context: Any = __import__(BINDING).Nftables()
+        self._context: Any = import_binding(site).Nftables()
         # Numbers: names of protocols would be looked up in /etc/protocols, one element after the other.
         self._context.set_numeric_proto_output(True)
 
@@ -136,6 +157,32 @@ class _Program:
         except subprocess.TimeoutExpired:
             return 1, "", f"it did not end within {NFT_SECONDS} s"
         return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+
+class _Plain:
+    """How ``json.loads`` has its scanner read."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_int, parse_float, parse_constant = int, float, float
+
+
+def read_json(text: str) -> object:
+    """As ``json.loads``, by the part of it that is written in C. Raises ValueError."""
+    try:
+        from _json import make_scanner
+    except ImportError:
+        import json
+
+        return json.loads(text)
+    try:
+        found, end = make_scanner(_Plain)(text, len(text) - len(text.lstrip()))  # type: ignore[arg-type]
+    except StopIteration as error:
+        raise ValueError(f"nothing to read at {error.value}") from None
+    if text[end:].strip():
+        raise ValueError(f"more than one value, the second at {end}")
+    document: object = found
+    return document
 
 
 def found_chains(document: dict[str, Any]) -> dict[str, tuple[str, int]]:

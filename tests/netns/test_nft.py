@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 import subprocess
@@ -13,7 +14,7 @@ from rulesrig import Rig, run_scenario
 
 from stockade.netns import nft as module
 from stockade.netns.errors import LeaseFailed
-from stockade.netns.nft import Nft, first_message, found_chains, locate_binding, mismatch, open_nft
+from stockade.netns.nft import Nft, first_message, found_chains, locate_binding, mismatch, open_nft, read_json
 from stockade.netns.ruleset import rules_text
 from stockade.netns.ruletext import shape
 from stockade.policies.errors import StockadeError
@@ -131,13 +132,14 @@ def test_the_holder_can_load_rules_with_nothing_but_the_binding() -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "from stockade.netns.nft import open_nft\n"
-        "nft = open_nft(None, sys.argv[1]); nft.run(sys.argv[2]); nft.verify('allow'); print('loaded')"
+        "nft = open_nft(None, sys.argv[1]); nft.run(sys.argv[2]); nft.verify('allow'); print('loaded', 're' in sys.modules)\n"
+        "import nftables; print(nftables.json.dumps([1]), 're' in sys.modules)"
     )
     site = locate_binding()
     assert site is not None
     inside = [sys.executable, "-I", "-S", "-c", program, site, TEXTS["allow"]]
     done = subprocess.run(["unshare", "-Urn", *inside], capture_output=True, text=True)
-    assert done.stdout == "loaded\n", done.stderr
+    assert done.stdout == "loaded False\n[1] True\n", done.stderr
 
 
 # --- without it ---------------------------------------------------------------------------------------------------
@@ -200,6 +202,23 @@ def test_a_program_that_is_gone_is_a_failed_lease(tmp_path: Path, monkeypatch: p
     without_binding(monkeypatch)
     with pytest.raises(LeaseFailed, match="No such file"):
         open_nft(str(tmp_path / "nft")).run(TEXTS["allow"])
+
+
+DOCUMENTS = [
+    "{}", " [1, -2.5e3, true, null] ", '{"a": {"b": ["\\u00e9", "x\\n"]}}', "\n{}\n", "1", '"text"', "NaN",
+    "{", "[1,]", "{} {}", "{'a': 1}", '{"a" 1}', '"\n"', "", "  ", "nul", '{"a": 1}x', "\ufeff{}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DOCUMENTS)
+def test_json_is_read_as_the_library_reads_it(text: str) -> None:
+    try:
+        wanted = json.loads(text)
+    except ValueError:
+        with pytest.raises(ValueError):  # noqa: PT011
+            read_json(text)
+    else:
+        assert repr(read_json(text)) == repr(wanted)
 
 
 @pytest.mark.parametrize("output", ["{", "[1]", "no"])
