@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from stockade.netns.admission import Admission
     from stockade.netns.egress import Ledger
-    from stockade.netns.lease import Edge, LeaseSpec
+    from stockade.netns.lease import LeaseSpec
     from stockade.netns.namecheck import Decision
+    from stockade.netns.parts import Edge
     from stockade.netns.relay import RelayEvent
 
 

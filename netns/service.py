@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from stockade.netns.admission import Admission
     from stockade.netns.carrying import Carrying
     from stockade.netns.egress import Ledger
-    from stockade.netns.lease import Edge, LeaseSpec
+    from stockade.netns.lease import LeaseSpec
+    from stockade.netns.parts import Edge
     from stockade.netns.relay import Relay
     from stockade.netns.resolver import Resolver
     from stockade.netns.sinkhole import Sinkhole

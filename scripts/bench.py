@@ -219,6 +219,29 @@ def resident(cwd: str) -> dict:
         process.wait()
 
 
+def rows_inside(script: str, rounds: int) -> list[dict]:
+    """What one of our scripts measures in a process and a network namespace of its own."""
+    command = [sys.executable, "-I", script, "--inside", "--rounds", str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+    found: list[dict] = json.loads(done.stdout)
+    return found
+
+
+def main_inside(about: str | None, script: str, enter, measure) -> None:
+    """The command line of such a script: prints its table, or is what ``rows_inside`` started."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--rounds", type=int, default=24, help="counted rounds of the starts")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        enter()
+        json.dump(measure(options.rounds), sys.stdout)
+    else:
+        show(rows_inside(script, options.rounds))
+
+
 def show(rows: list[dict]) -> None:
     print(f"{'what':36} {'median ms':>10} {'min ms':>8}   {'ratio':>6} {'goal':>6}  against")
     for row in rows:

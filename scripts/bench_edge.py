@@ -6,9 +6,7 @@ machine. By itself this prints the table; ``bench.py`` takes the rows into its o
 
 from __future__ import annotations
 
-import argparse
 import http.server
-import json
 import os
 import signal
 import ssl
@@ -173,26 +171,9 @@ def measure(rounds: int) -> list[dict]:
 
 
 def rows(rounds: int) -> list[dict]:
-    """All rows, in the shape of ``bench.py``; measured in a process and a network namespace of its own."""
-    command = [sys.executable, "-I", str(HERE), "--inside", "--rounds", str(rounds)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        raise SystemExit(done.returncode)
-    found: list[dict] = json.loads(done.stdout)
-    return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=24, help="counted rounds of the starts")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.inside:
-        leaseworld.enter_world()
-        json.dump(measure(options.rounds), sys.stdout)
-    else:
-        bench.show(rows(options.rounds))
+    """All rows, in the shape of ``bench.py``."""
+    return bench.rows_inside(str(HERE), rounds)
 
 
 if __name__ == "__main__":
-    main()
+    bench.main_inside(__doc__, str(HERE), leaseworld.enter_world, measure)
