@@ -9,7 +9,7 @@ from __future__ import annotations
 from stockade.netns.hello import LIMIT, Fault, read_hello
 from stockade.netns.httphead import may_be_request, read_head
 from stockade.netns.sniff import HANDSHAKE
-from stockade.policies.hosts import matches_name
+from stockade.policies.hosts import reaches
 from stockade.policies.record import Record
 
 TYPE_CHECKING = False
@@ -79,14 +79,14 @@ def judge(
     whether the lease's resolver gave this address for that name, and lately.
     """
     name = opening.name
-    meant = [at for at, edge in enumerate(edges) if name and _names(edge.host, name, port)]
+    meant = [at for at, edge in enumerate(edges) if name and reaches(edge.host, name, port)]
     if meant and name and not opening.fault and leads(name, address):
         return _at_edge(opening, name, meant, edges)
     if by_address(address, port, rules):
         return Decision(PASS, name)
     if opening.fault or name is None:
         return Decision(REFUSE, name, opening.fault or NEITHER)
-    if not meant and kind != "open" and not any(_names(rule, name, port) for rule in rules):
+    if not meant and kind != "open" and not any(reaches(rule, name, port) for rule in rules):
         return Decision(REFUSE, name, f"no rule allows {name}:{port}")
     if not leads(name, address):
         return Decision(REFUSE, name, f"{name} was not resolved to {address}")
@@ -111,10 +111,6 @@ def _at_edge(opening: Opening, name: str, meant: Sequence[int], edges: Sequence[
         if SCHEMES[edges[at].scheme] == opening.via:
             return Decision(TRANSFORM, name, "", at)
     return Decision(REFUSE, name, f"the edge reaches {name} by {edges[meant[0]].scheme} alone")
-
-
-def _names(rule: HostRule, name: str, port: int) -> bool:
-    return rule.protocol == "tcp" and rule.low <= port <= rule.high and matches_name(rule, name)
 
 
 def _tls(data: bytes | bytearray) -> Opening | None:

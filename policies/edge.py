@@ -10,6 +10,12 @@ from __future__ import annotations
 from stockade.policies.hosts import HostRule, parse_rule
 from stockade.policies.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LET_OUT = ("allow", "open")
+"""Network kinds in which entries are in force; in others they are idle."""
 SOURCES = ("env", "file", "command", "literal")
 HTTPS, HTTP = "https", "http"
 
@@ -36,6 +42,11 @@ class EdgeRule(Record):
     paths: tuple[str, ...]
     """Patterns in which ``*`` stands for any characters, also ``/``; without the query. Empty: every path."""
     headers: tuple[Header, ...]
+
+
+def in_force(lines: Iterable[str], egress: str) -> tuple[EdgeRule, ...]:
+    """The entries of a resolved policy, none in a network kind that lets nothing out."""
+    return tuple(map(read_edge, lines)) if egress in LET_OUT else ()
 
 
 def write_edge(rule: EdgeRule) -> str:

@@ -88,6 +88,11 @@ def effective_check(rule: HostRule, check: str) -> str:
     return "address" if rule.name is None or rule.protocol == "udp" else rule.check or check
 
 
+def reaches(rule: HostRule, name: str, port: int) -> bool:
+    """Whether ``rule`` opens this TCP port of a name."""
+    return rule.protocol == "tcp" and rule.low <= port <= rule.high and matches_name(rule, name)
+
+
 def covers(outer: HostRule, inner: HostRule) -> bool:
     """Whether everything that ``inner`` allows is allowed by ``outer`` too, whatever ``network.check`` will be."""
     if not _as_strict(outer.check, inner.check):

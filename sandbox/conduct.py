@@ -104,10 +104,10 @@ def confined(
         edge = None
         try:
             lease.start()
-            if order.policy.edge and order.policy.egress != "record":
+            if lease.spec.edge:
                 from stockade.sandbox.edge import session
 
-                edge = session.begin(order.policy, deadline)
+                edge = session.begin(lease.spec, deadline)
                 lease.edge = edge.session
         except OSError as error:
             raise not_started(error) from None

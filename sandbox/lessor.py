@@ -114,18 +114,18 @@ def make_lease(policy: Resolved, credentials: tuple[int, int] | None, *, upstrea
         as_caller=as_caller,
         ids=credentials or (os.geteuid(), os.getegid()),
         check=policy.check,
-        edge=edge_rules(policy.edge),
+        edge=edge_rules(policy),
         mask_queries=policy.mask_queries,
     )
     return Lease(spec, KeeperSpawner(credentials), upstream=upstream)
 
 
-def edge_rules(lines: Sequence[str]) -> tuple[EdgeRule, ...]:
-    if not lines:
+def edge_rules(policy: Resolved) -> tuple[EdgeRule, ...]:
+    if not policy.edge:
         return ()
-    from stockade.policies.edge import read_edge
+    from stockade.policies.edge import in_force
 
-    return tuple(map(read_edge, lines))
+    return in_force(policy.edge, policy.egress)
 
 
 def choose_connector(policy: Resolved) -> tuple[str, str]:

@@ -7,7 +7,7 @@ path that two readers could take for two different things is none that a pattern
 from __future__ import annotations
 
 from stockade.policies.edge import EdgeRule
-from stockade.policies.hosts import matches_name
+from stockade.policies.hosts import reaches
 from stockade.policies.record import Record
 
 TYPE_CHECKING = False
@@ -157,7 +157,7 @@ def header_fault(name: str, value: str) -> str:
 
 
 def _means_place(rule: EdgeRule, host: str, port: int, scheme: str) -> bool:
-    return rule.scheme == scheme and rule.host.low <= port <= rule.host.high and matches_name(rule.host, host)
+    return rule.scheme == scheme and reaches(rule.host, host, port)
 
 
 def _escape_fault(path: str) -> str:

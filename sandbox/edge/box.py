@@ -25,11 +25,9 @@ def equipped(plan: Plan, values: Values, bundle: str, authority: str) -> Plan:
     ``bundle``: path of the host's certificates; ``authority``: that of the run (PEM).
     """
     check_outside(plan, values)
-    java = any(
-        plan.view(f"{place}/java") for place in dict(plan.env).get("PATH", "").split(":")
-    ) or "JAVA_HOME" in dict(plan.env)
-    added = trust.extend(bundle, authority, view=plan.view, java=java)
     taken = dict(plan.env)
+    java = "JAVA_HOME" in taken or any(plan.view(f"{place}/java") for place in taken.get("PATH", "").split(":"))
+    added = trust.extend(bundle, authority, view=plan.view, java=java)
     variables = [(name, text) for name, text in added.variables if name not in taken]
     mounts = ordered([*plan.mounts, *added.mounts, *covers(plan, values.files)])
     return plan.replace(mounts=mounts, env=(*plan.env, *variables))

@@ -1,6 +1,6 @@
 """The edge of one run: values read, a session of the proxy opened, the box equipped.
 
-edge = begin(policy)
+edge = begin(lease.spec)
 lease.edge = edge.session         the lease closes it
 plan = edge.equip(plan)
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 
-from stockade.policies.edge import read_edge
 from stockade.policies.record import Record
 from stockade.sandbox.edge import proxy, values
 from stockade.sandbox.edge.trust import host_bundle
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stockade.netns.edge.link import EdgeSession
-    from stockade.policies.resolved import Resolved
+    from stockade.netns.lease import LeaseSpec
     from stockade.sandbox.edge.values import Values
     from stockade.sandbox.plan import Plan
 
@@ -51,12 +50,12 @@ class Edge(Record):
         return equipped(plan, self.values, self.bundle, self.session.ca)
 
 
-def begin(policy: Resolved, until: float | None = None) -> Edge:
+def begin(spec: LeaseSpec, until: float | None = None) -> Edge:
     """Read the values and open a session, which the lease closes. Raises StockadeError; nothing was run then.
 
     ``until``, a time of ``time.monotonic``, is when the run has to be over.
     """
-    filled = values.fill(map(read_edge, policy.edge), os.environ, until)
+    filled = values.fill(spec.edge, os.environ, until)
     bundle = host_bundle(os.environ)
     rules = [
         {
@@ -68,7 +67,7 @@ def begin(policy: Resolved, until: float | None = None) -> Edge:
         }
         for each in filled.entries
     ]
-    session = opened(rules, filled.secrets, mask_queries=policy.mask_queries, trust=bundle)
+    session = opened(rules, filled.secrets, mask_queries=spec.mask_queries, trust=bundle)
     return Edge(filled, bundle, session, tuple(map(identity, filled.files)))
 
 

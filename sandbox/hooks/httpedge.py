@@ -32,24 +32,18 @@ class Completion(Record):
         return Masker(self.secrets).bytes(data)
 
 
-def entries(policy: Resolved) -> list[EdgeRule]:
-    """The entries of a policy in which something is let out."""
-    if not policy.edge or policy.egress not in ("allow", "open"):
-        return []
-    from stockade.policies.edge import read_edge
+def entries(policy: Resolved) -> tuple[EdgeRule, ...]:
+    """The entries that are in force."""
+    from stockade.policies.edge import in_force
 
-    return [read_edge(line) for line in policy.edge]
+    return in_force(policy.edge, policy.egress)
 
 
 def means(rule: EdgeRule, target: Target) -> bool:
     """Whether an entry is about this host and port."""
-    from stockade.policies.hosts import matches_name
+    from stockade.policies.hosts import reaches
 
-    return (
-        rule.scheme == "https"
-        and rule.host.low <= target.port <= rule.host.high
-        and matches_name(rule.host, target.host)
-    )
+    return rule.scheme == "https" and reaches(rule.host, target.host, target.port)
 
 
 def complete(
