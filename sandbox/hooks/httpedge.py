@@ -34,6 +34,8 @@ class Completion(Record):
 
 def entries(policy: Resolved) -> tuple[EdgeRule, ...]:
     """The entries that are in force."""
+    if not policy.edge:
+        return ()
     from stockade.policies.edge import in_force
 
     return in_force(policy.edge, policy.egress)
