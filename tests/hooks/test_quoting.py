@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stockade.sandbox.hooks.quoting import (
+    CONTINUED,
     OWN_SHELL,
     join,
     literal,
@@ -92,7 +93,12 @@ def test_a_literal_reaches_the_program_as_it_is_but_for_a_comment_that_keeps_its
 
 @settings(max_examples=100, deadline=None)
 @given(text=texts)
+@example(text="\\\n")
 def test_any_literal_is_heard_and_read_back(text, recorder):
+    if CONTINUED.search(text):
+        with pytest.raises(ValueError, match="ends in a backslash"):
+            literal(text)
+        return
     got = heard("bash", f"{quote(recorder)} {literal(text)}")[0]
     assert got in (text, text + "#")
     assert unliteral(literal(text)) == text
